@@ -13,15 +13,17 @@
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
+             | Find var = first in [0, extent): test  the first iteration at which a test holds; extent if there is none
+             | Visit var in [start, extent): body     the iterations at which a test holds, one after the other
              | Blocks of rows: body                   block_first, block_last within first_row, last_row, or within outer Blocks
              | If guard: body
 
-SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to the
-lane's own accumulator, so that a float sum can be vectorised and the source still states its order. FOLD: a variadic
-reduction; workers may share its iterations, each taking one stretch with accumulators of its own, and the Fold after the loop
-folds these in order. SCAN: iterations are strip-mined into `width` lanes, and the steps of the loop's one Scan are done
-together for all lanes. Names are single-assignment. Positions are `index_maps.Index`; a buffer's number is its place in the
-nest's `buffers`.
+SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to the lane's
+own accumulator, so that a float sum can be vectorised and the source still states its order. FOLD: a variadic reduction; workers
+may share its iterations, each taking one stretch with accumulators of its own, and the Fold after the loop folds these in order.
+SCAN: iterations are strip-mined into `width` lanes, and the steps of the loop's one Scan are done together for all lanes. Find and
+Visit: the lanes of a warp test as many iterations at once; only a GPU has them. Names are single-assignment. Positions are
+`index_maps.Index`; a buffer's number is its place in the nest's `buffers`.
 """
 
 from __future__ import annotations
@@ -279,8 +281,37 @@ class If:
     body: tuple[Statement, ...]
 
 
+@dataclass(frozen=True)
+class Find:
+    """Defines the position `found` as the first value of `variable` in [0, extent) for which `guard` holds after the statements
+    `test`; `extent` if there is none."""
+
+    found: Var
+    variable: Var
+    extent: int
+    test: tuple[Statement, ...]
+    guard: Guard
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Runs `body`, one after the other, for the values of `variable` in [start, extent) for which `guard` holds after the statements
+    `test`. `ahead` runs before `body`, and fills the local `value` for it; it depends on no earlier value's body, so that it may
+    already run for some of the next values."""
+
+    variable: Var
+    start: Index
+    extent: int
+    test: tuple[Statement, ...]
+    guard: Guard
+    value: Local
+    ahead: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+
+
+Search: TypeAlias = "Find | Visit"
 Statement: TypeAlias = (
-    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Scan | Fold | Loop | Blocks | If"
+    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Scan | Fold | Loop | Search | Blocks | If"
 )
 
 
@@ -290,6 +321,10 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, (Loop, Blocks, If)):
             yield from walk(statement.body)
+        elif isinstance(statement, Find):
+            yield from walk(statement.test)
+        elif isinstance(statement, Visit):
+            yield from walk((*statement.test, statement.value, *statement.ahead, *statement.body))
 
 
 @dataclass(frozen=True)
@@ -420,6 +455,14 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
         elif isinstance(statement, Fold):
             yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
             yield from _statements(statement.body, indent + 2)
+        elif isinstance(statement, Find):
+            yield f"{pad}{statement.found.name} = first {statement.variable.name} in [0, {statement.extent}){_if(statement.guard)}:"
+            yield from _statements(statement.test, indent + 2)
+        elif isinstance(statement, Visit):
+            yield f"{pad}visit {statement.variable.name} in [{statement.start}, {statement.extent}){_if(statement.guard)}:"
+            yield from _statements(statement.test, indent + 2)
+            yield f"{pad}then:"
+            yield from _statements((statement.value, *statement.ahead, *statement.body), indent + 2)
         elif isinstance(statement, If):
             yield f"{pad}{_if(statement.guard).strip()}:"
             yield from _statements(statement.body, indent + 2)

@@ -17,6 +17,7 @@ from ..planning.execution import Execution, Mode
 from ..planning.families import Family
 from ..planning.plan import PhaseNest, Plan
 from ..support.sequences import zip_strict
+from ..targets.targets import GpuTarget
 from .alias import alias_pairs
 from .context import Context
 from .lanes import LaneLowering
@@ -24,6 +25,7 @@ from .reduction.combine import combine_body
 from .reduction.scan import scan_body
 from .rows import RowLowering
 from .scatter import scatter_body
+from .spread import spread_rows
 from .transpose import transpose_body
 
 
@@ -62,6 +64,8 @@ def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
     code = _code(context, execution, body, one.nest.number, shared)
     family = plan.families.get(one.nest.number)
+    if isinstance(plan.target, GpuTarget) and execution.mode is Mode.ROWS and family is None:
+        return spread_rows(code, plan.target)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))
 
 

@@ -4,7 +4,7 @@ applied one after the other, in the order of the indices.
     by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows
                  overlap in part
     by owners    (on a GPU) a task has one index and a piece of the window. The first index that names a place owns it: its task alone
-                 applies all updates there. Tasks look through the indices together; most own a place that no other index names
+                 applies all updates there. A task is the work of one warp, which looks through the indices by ballots
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from ..loops import loops
-from ..loops.loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, Statement
+from ..loops.loops import Assign, Find, If, Local, Loop, LoopKind, Statement, Visit
 from ..ops.propagation import Request, start_variable
 from ..planning.access import trace
 from ..planning.execution import Execution, Mode
@@ -65,54 +64,62 @@ class _Scatter:
         return self._nest(emitter, row)
 
     def by_owners(self) -> tuple[Statement, ...]:
-        row, other, later = (
-            Var("r", self.work.count * self.work.pieces),
-            Var("o", self.work.count),
-            Var("p", self.work.count),
-        )
+        row, other = Var("r", self.work.count * self.work.pieces), Var("o", self.work.count)
         emitter = Emitter(self.graph, BufferNumbers(self.context), row)
         for variable in (None, row):
             emitter.push(variable)
         own, piece = unravel(Index.of_var(row), (self.work.count, self.work.pieces))
         place = self._place(emitter, own)
-        first, same = self._look_through(emitter, other, place)
-        emitter.push(None)
-        emitter.push(None)
-        self._apply(emitter, own, piece, place)
-        emitter.put(If((Bound(Index.of_var(same), 1, 2),), emitter.pop()))
-        emitter.push(None)
-        emitter.push(later)
-        there = self._place(emitter, Index.of_var(later))
-        emitter.push(None)
-        self._apply(emitter, Index.of_var(later), piece, place)
-        emitter.put(If(_same_place(place, there), emitter.pop()))
-        emitter.put(Loop(later, later.extent, LoopKind.SERIAL, emitter.pop()))
-        emitter.put(If((Bound(Index.of_var(same), 2, self.work.count + 1),), emitter.pop()))
-        owns = Bound(Index.of_var(first) - own, 0, 1)
-        emitter.put(If((*guard_of(place.bounds), owns), emitter.pop()))
-        return self._nest(emitter, row)
-
-    def _look_through(self, emitter: Emitter, other: Var, place: _Place) -> tuple[Var, Var]:
-        """The first index that names the place, and the number of indices that name it. All indices are looked through."""
-        lanes = self.context.plan.target.lanes
-        emitter.put(Local("firsts", DType.S32, lanes, "min"))
-        emitter.put(Local("sames", DType.S32, lanes, "sum"))
+        emitter.push(None)  # what follows is only for places within the result
+        first = Var("first", self.work.count + 1)
         emitter.push(other)
         alike = _same_place(place, self._place(emitter, Index.of_var(other)))
+        emitter.put(Find(first, other, self.work.count, emitter.pop(), alike))
+        emitter.scopes[-1].variables.add(first)
+        emitter.push(None)  # and what follows only for their owners
+        self._apply_all(emitter, own, piece, place)
+        emitter.put(If((Bound(Index.of_var(first) - own, 0, 1),), emitter.pop()))
+        emitter.put(If(guard_of(place.bounds), emitter.pop()))
+        return self._nest(emitter, row)
+
+    def _apply_all(self, emitter: Emitter, first: Index, piece: Index, place: _Place) -> None:
+        """Applies to a piece of the window the updates of all indices from `first` on that name the place. In between, each thread
+        keeps its elements in registers. As in memory, each result is rounded to the scatter's dtype."""
+        dtype, kind, later = self.node.dtype, str(self.node.attributes["kind"]), Var("p", self.work.count)
+        stores, lane = self.context.stores_of(self.number), Index.of_var(self.lane)
+        flat = self._flat(place, piece)
+        result, value = Local("result", dtype, self.work.chunk, None), Local("update", dtype, self.work.chunk, None)
+        emitter.put(result)
+        if kind != "replace":
+            emitter.push(self.lane)
+            depth = len(emitter.scopes) - 1
+            emitter.put(Assign(result.name, lane, emitter.let(dtype, loops.Load(stores[0], dtype, flat), depth)))
+            self._put_lanes(emitter)
+        emitter.push(later)
+        alike = _same_place(place, self._place(emitter, Index.of_var(later)))
+        test = emitter.pop()
+        emitter.push(later)
+        emitter.push(self.lane)
+        emitter.put(Assign(value.name, lane, self._update(emitter, Index.of_var(later), piece)))
+        self._put_lanes(emitter)
+        ahead = emitter.pop()
+        emitter.push(None)
+        emitter.push(self.lane)
         depth = len(emitter.scopes) - 1
-        number = emitter.let(DType.S32, loops.FromIndex(Index.of_var(other)), depth)
-        for local, kind, yes, no in (("firsts", "min", number, str(self.work.count)), ("sames", "sum", "1", "0")):
-            value = emitter.let(DType.S32, loops.Choose(((alike, yes),), no), depth)
-            emitter.put(Combine(local, DType.S32, None, kind, value))
-        emitter.put(Loop(other, other.extent, LoopKind.LANES, emitter.pop(), width=lanes))
-        found = []
-        for local, kind in (("firsts", "min"), ("sames", "sum")):
-            variable = Var(f"{local}_found", self.work.count + 1)
-            emitter.put(Collapse(f"{local}_all", local, DType.S32, lanes, kind))
-            emitter.put(LetIndex(variable, f"{local}_all", False))
-            emitter.scopes[-1].variables.add(variable)
-            found.append(variable)
-        return found[0], found[1]
+        new = emitter.let(dtype, loops.LoadLocal(value.name, lane), depth)
+        if kind != "replace":
+            old = emitter.let(dtype, loops.LoadLocal(result.name, lane), depth)
+            new = emitter.let(dtype, loops.Merge(kind, old, new), depth)
+            new = emitter.let(dtype, loops.Convert(dtype, new), depth)
+        emitter.put(Assign(result.name, lane, new))
+        self._put_lanes(emitter)
+        body = emitter.pop()
+        emitter.put(Visit(later, first, self.work.count, test, alike, value, ahead, body))
+        emitter.push(self.lane)
+        name = emitter.let(dtype, loops.LoadLocal(result.name, lane), len(emitter.scopes) - 1)
+        for buffer in stores:
+            emitter.put(loops.Store(buffer, dtype, flat, name))
+        self._put_lanes(emitter)
 
     def _place(self, emitter: Emitter, number: Index) -> _Place:
         """The place that index `number` points to. The loads that this needs are emitted."""
@@ -133,25 +140,38 @@ class _Scatter:
 
     def _apply(self, emitter: Emitter, number: Index, piece: Index, place: _Place) -> None:
         """The loop over a piece of the window that applies the update of index `number` at the place."""
-        window_index = unravel(piece * self.work.chunk + Index.of_var(self.lane), self.work.window_shape)
+        emitter.push(self.lane)
+        name, flat = self._update(emitter, number, piece), self._flat(place, piece)
+        kind = str(self.node.attributes["kind"])
+        for buffer in self.context.stores_of(self.number):
+            emitter.put(loops.Update(buffer, self.node.dtype, flat, kind, name))
+        self._put_lanes(emitter)
+
+    def _window_index(self, piece: Index) -> tuple[Index, ...]:
+        return tuple(unravel(piece * self.work.chunk + Index.of_var(self.lane), self.work.window_shape))
+
+    def _update(self, emitter: Emitter, number: Index, piece: Index) -> str:
+        """The name of the current element of the update of index `number`."""
         position = [ZERO] * len(self.updates.shape)
         for d, index in zip_strict(self.work.batch_dims, unravel(number, self.work.batch_shape)):
             position[d] = index
-        for d, index in zip_strict(self.work.numbers.offset_dims, window_index):
+        for d, index in zip_strict(self.work.numbers.offset_dims, self._window_index(piece)):
             position[d] = index
-        offsets = list(window_index)
+        update = Request(self.node.operands[2], tuple(position))
+        emitter.emit(trace(self.graph, [update], self.context.stored))
+        return emitter.name_of(update)
+
+    def _flat(self, place: _Place, piece: Index) -> Index:
+        """Where the current element of the window is in the result."""
+        offsets = list(self._window_index(piece))
         target = [
             place.position[d] + (ZERO if d in self.work.numbers.collapsed_slice_dims else offsets.pop(0))
             for d in range(len(self.node.shape))
         ]
-        emitter.push(self.lane)
-        update = Request(self.node.operands[2], tuple(position))
-        emitter.emit(trace(self.graph, [update], self.context.stored))
-        name = emitter.name_of(update)
-        flat = linear(target, self.node.shape)
-        kind = str(self.node.attributes["kind"])
-        for buffer in self.context.stores_of(self.number):
-            emitter.put(loops.Update(buffer, self.node.dtype, flat, kind, name))
+        return linear(target, self.node.shape)
+
+    def _put_lanes(self, emitter: Emitter) -> None:
+        """Puts the loop over a piece of the window around the statements of the innermost scope."""
         body = emitter.pop()
         emitter.put(Loop(self.lane, self.work.chunk, LoopKind.SIMD if self.work.chunk > 1 else LoopKind.SERIAL, body))
 

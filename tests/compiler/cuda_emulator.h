@@ -100,11 +100,11 @@ struct Memory {
 
 enum class Wait : uint8_t { kNothing, kBlockBarrier, kWarpOperation, kEnd };
 
-enum class WarpOperation : uint8_t { kSync, kXor4, kXor8, kShuffle4, kShuffle8 };
+enum class WarpOperation : uint8_t { kSync, kXor4, kXor8, kShuffle4, kShuffle8, kBallot };
 
 inline const char* name_of(WarpOperation operation) {
   static const char* const names[] = {"__syncwarp", "__shfl_xor_sync of 4 bytes", "__shfl_xor_sync of 8 bytes",
-                                      "__shfl_sync of 4 bytes", "__shfl_sync of 8 bytes"};
+                                      "__shfl_sync of 4 bytes", "__shfl_sync of 8 bytes", "__ballot_sync"};
   return names[static_cast<int>(operation)];
 }
 
@@ -337,10 +337,12 @@ static void complete_meeting(Block& block, unsigned warp_number, int meeting_num
   Thread* const lanes = block.threads + warp_number * kWarpLanes;
   uint64_t values[kWarpLanes];
   uint32_t known[kWarpLanes] = {};
+  uint64_t ballot = 0;
   for (unsigned rest = meeting.arrived; rest != 0; rest &= rest - 1) {
     const unsigned lane = __builtin_ctz(rest);
     Thread& thread = lanes[lane];
     values[lane] = thread.value;
+    ballot |= static_cast<uint64_t>(thread.value != 0) << lane;
     for (unsigned i = 0; i < kWarpLanes; ++i) known[i] = known[i] > thread.known[i] ? known[i] : thread.known[i];
     thread.known[lane] = thread.now.clock++;
     known[lane] = thread.known[lane];
@@ -348,7 +350,9 @@ static void complete_meeting(Block& block, unsigned warp_number, int meeting_num
   for (unsigned rest = meeting.arrived; rest != 0; rest &= rest - 1) {
     Thread& thread = lanes[__builtin_ctz(rest)];
     memcpy(thread.known, known, sizeof known);
-    if (meeting.operation != WarpOperation::kSync) {
+    if (meeting.operation == WarpOperation::kBallot) {
+      thread.value = ballot;
+    } else if (meeting.operation != WarpOperation::kSync) {
       if (thread.source < kWarpLanes && (meeting.arrived >> thread.source & 1) != 0) {
         thread.value = values[thread.source];
       } else {
@@ -901,6 +905,10 @@ static inline void __syncthreads() { emulator::block_barrier(); }
 static inline void __syncwarp(unsigned mask = 0xffffffffu) {
   emulator::warp_operation(emulator::WarpOperation::kSync, mask, 0, 0);
 }
+static inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  return static_cast<unsigned>(emulator::warp_operation(emulator::WarpOperation::kBallot, mask, 0, predicate != 0));
+}
+static inline int __ffs(int value) { return __builtin_ffs(value); }
 static inline void __threadfence() { asm volatile("" ::: "memory"); }
 static inline void __nanosleep(unsigned) { emulator::sleep_in_loop(); }
 static inline unsigned atomicAdd(unsigned* address, unsigned value) { return emulator::add_atomically(address, value); }

@@ -4,6 +4,7 @@
                             neighbours
     Loop FOLD               each thread takes one stretch of neighbouring iterations
     Loop SCAN               neighbouring threads take neighbouring iterations and scan them together; then the next ones
+    Find, Visit             each thread of a warp tests other iterations; all learn by ballots at which of them the test holds
     every other statement   all threads of the group execute it, on registers of their own
     a store there           thread 0 executes it
     Collapse, Fold          the threads' accumulators are combined by shuffles, and by shared memory too if the group is a block
@@ -23,16 +24,30 @@ from dataclasses import dataclass, replace
 from ...ir.graph import DType
 from ...ir.index_maps import Index
 from ...loops import loops
-from ...loops.loops import Local, Loop, LoopKind, Statement
+from ...loops.loops import Local, Loop, LoopKind, Statement, walk
 from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
 from ...support.sequences import zip_strict
-from ..c.text import ends, index_text, variable_type
+from ..c.text import ends, guard_text, index_text, variable_type
 from ..c.writer import Writer
-from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
+from .layout import REDUCE_BYTES, THREAD, WARP, Deal, How, Layout
 from .survey import is_distributed, is_row_loop
 from .vectors import Vectors
+
+MOST_TESTS = 8
+"""Iterations that a thread tests at once in a Find or Visit, so that as many of its loads are under way together."""
+MOST_AHEAD = 4
+"""Most iterations for which a Visit runs `ahead` at once, ..."""
+AHEAD_REGISTERS = 16
+"""... most registers per thread that it takes for their values, ..."""
+CHEAP_STATEMENTS = 8
+"""... and the most statements of an `ahead` that may run in vain."""
+
+
+def _tests_of(search: loops.Find | loops.Visit) -> int:
+    """How many iterations each thread of a warp tests at once."""
+    return min(MOST_TESTS, -(-search.extent // WARP))
 
 
 def aligned_text(buffers: Mapping[int, int]) -> str:
@@ -63,7 +78,7 @@ class CudaWriter(Writer):
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         for statement in statements:
             yield from self.statement(statement, indent)
-            whole = not isinstance(statement, (Loop, loops.Blocks, loops.If)) or (
+            whole = not isinstance(statement, (Loop, loops.Visit, loops.Blocks, loops.If)) or (
                 isinstance(statement, Loop) and is_distributed(statement)
             )
             if self.deal is None and whole and self.threads > 1 and self.layout.shares(statement):
@@ -125,6 +140,10 @@ class CudaWriter(Writer):
             yield from self._local(statement, pad)
         elif isinstance(statement, Loop):
             yield from self._loop(statement, indent)
+        elif isinstance(statement, loops.Find):
+            yield from self._find(statement, indent)
+        elif isinstance(statement, loops.Visit):
+            yield from self._visit(statement, indent)
         else:
             yield from super().statement(statement, indent)
 
@@ -222,6 +241,83 @@ class CudaWriter(Writer):
     def _type(self, loop: Loop) -> str:
         """The C type of a loop's variable."""
         return "int" if self.layout.row_type == "int" and loop.variable.source is None else variable_type(loop)
+
+    # ---- searches -----------------------------------------------------------------------------------------------------------
+
+    def _find(self, find: loops.Find, indent: int) -> Iterator[str]:
+        pad, name, found = "  " * indent, find.variable.name, find.found.name
+        turns = _tests_of(find)
+        yield f"{pad}int {found} = {find.extent};"
+        yield f"{pad}for (int {name}_base = 0; {name}_base < {find.extent}; {name}_base += {turns * WARP}) {{"
+        yield from self._hits(find, turns, indent + 1)
+        yield f"{pad}  int {name}_turn = 0;"
+        yield f"{pad}  unsigned {name}_rest = stitch_ballot({name}_hits & 1);"
+        yield f"{pad}  while ({name}_rest == 0) {name}_rest = stitch_ballot({name}_hits >> ++{name}_turn & 1);"
+        yield f"{pad}  {found} = {name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1;"
+        yield f"{pad}  break;"
+        yield f"{pad}}}"
+
+    def _visit(self, visit: loops.Visit, indent: int) -> Iterator[str]:
+        """Visits up to `depth` iterations at once: `ahead` for each of them, so that their loads are under way together, and then
+        the bodies in order. If there are fewer, `ahead` runs for the last one again, and its result is not used."""
+        pad, name, value, ctype = "  " * indent, visit.variable.name, visit.value, REGISTER_TYPE[visit.value.dtype]
+        turns, places = _tests_of(visit), self.layout.places
+        slots = places.registers.get(value.name, 1)
+        depth = max(1, min(MOST_AHEAD, AHEAD_REGISTERS // slots))
+        if value.name in places.offsets or sum(1 for _ in walk(visit.ahead)) > CHEAP_STATEMENTS:
+            depth = 1
+        begin, end = index_text(visit.start), visit.extent
+        yield f"{pad}for (int {name}_base = {begin}; {name}_base < {end}; {name}_base += {turns * WARP}) {{"
+        yield from self._hits(visit, turns, indent + 1)
+        yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {turns}; ++{name}_turn) {{"
+        yield f"{pad}    unsigned {name}_rest = stitch_ballot({name}_hits >> {name}_turn & 1);"
+        yield f"{pad}    while ({name}_rest != 0) {{"
+        here = f"{name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1"
+        if depth == 1:
+            yield f"{pad}      const int {name} = {here};"
+            yield f"{pad}      {name}_rest &= {name}_rest - 1;"
+            yield from self.statement(value, indent + 3)
+            yield from self.body((*visit.ahead, *visit.body), indent + 3)
+        else:
+            size = "" if places.is_scalar(value.name) else f"[{slots}]"
+            step, alias = f"{name}_step", f"{ctype} (&{value.name}){size} = {value.name}_all[{name}_step];"
+            loop = [f"{pad}      #pragma unroll", f"{pad}      for (int {step} = 0; {step} < {depth}; ++{step}) {{"]
+            yield f"{pad}      {ctype} {value.name}_all[{depth}]{size};"
+            yield f"{pad}      int {name}_count = 0, {name}_next = 0;"
+            yield from loop
+            yield f"{pad}        if ({name}_rest != 0) {{"
+            yield f"{pad}          {name}_next = {here};"
+            yield f"{pad}          ++{name}_count;"
+            yield f"{pad}          {name}_rest &= {name}_rest - 1;"
+            yield f"{pad}        }}"
+            yield f"{pad}        const int {name} = {name}_next;"
+            yield f"{pad}        {alias}"
+            yield from self.body(visit.ahead, indent + 4)
+            yield f"{pad}      }}"
+            yield from loop
+            yield f"{pad}        if ({step} < {name}_count) {{"
+            yield f"{pad}          {alias}"
+            yield from self.body(visit.body, indent + 5)
+            yield f"{pad}        }}"
+            yield f"{pad}      }}"
+        yield f"{pad}    }}"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _hits(self, search: loops.Find | loops.Visit, turns: int, indent: int) -> Iterator[str]:
+        """Tests `turns` iterations by each thread, without a branch between their loads; bit k of `hits` is the k-th of them. Goes on
+        to the next ones if there is no hit at all."""
+        pad, name = "  " * indent, search.variable.name
+        yield f"{pad}unsigned {name}_hits = 0;"
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int {name}_turn = 0; {name}_turn < {turns}; ++{name}_turn) {{"
+        yield f"{pad}  const int {name}_own = {name}_base + {name}_turn * {WARP} + {THREAD};"
+        yield f"{pad}  const bool {name}_there = {name}_own < {search.extent};"
+        yield f"{pad}  const int {name} = {name}_there ? {name}_own : {search.extent - 1};"
+        yield from self.body(search.test, indent + 1)
+        yield f"{pad}  if ({name}_there & {guard_text(search.guard)}) {name}_hits |= 1u << {name}_turn;"
+        yield f"{pad}}}"
+        yield f"{pad}if (stitch_ballot({name}_hits != 0) == 0) continue;"
 
     # ---- loops ------------------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,9 @@ template <int W, class V> STITCH_INLINE V stitch_shuffle_first(V value) {
   return (V)__shfl_sync(stitch_group_mask<W>(), (S)value, (threadIdx.x & 31u) & ~(unsigned)(W - 1));
 }
 
+/* Of which threads of the warp `value` is not 0, one bit each. All of its threads must take part. */
+STITCH_INLINE unsigned stitch_ballot(unsigned value) { return __ballot_sync(0xffffffffu, value != 0); }
+
 /* Combines `value` of all threads of the group, always in the same order; every thread gets the same bits. `scratch`: offset, in
  * bytes of shared memory, of room for one value per warp; used only by groups of several warps. */
 template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, F combine, int scratch) {

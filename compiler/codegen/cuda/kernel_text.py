@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from ...ir.graph import Graph
-from ...loops.loops import Buffer, BufferKind, Loops, NestCode
+from ...loops.loops import Buffer, BufferKind, Find, Loops, NestCode, Visit, walk
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
 from ...ops.table import STORAGE_TYPE
@@ -136,11 +136,13 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads per group for `nest`: a power of two, up to a warp, that its longest distributed loop keeps busy; a whole block if a
-    warp would take too long over that loop.
+    warp would take too long over that loop. Searches are the work of one warp.
 
     Where the row goes in vectors, it has no more threads than it has vectors: a thread with one float of a row of 32 spends its time
     on the row's beginning and on exchanges. With enough rows for all threads of the device, a thread takes several vectors, so that
     there are fewer of both."""
+    if any(isinstance(each, (Find, Visit)) for each in walk(nest.body)):
+        return WARP
     # A loop over a task's rows counts as longer than any other loop.
     distributed = [*distributed_loops(nest.body)]
     longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed), default=1)
@@ -162,6 +164,15 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     return threads
 
 
+def groups_of(nest: NestCode, threads: int, target: GpuTarget) -> int:
+    """Groups of `threads` threads per block for `nest`: as many as a block has room for; fewer, down to a warp, if a few blocks would
+    otherwise do all tasks while most multiprocessors have none. The other threads of a block then have no part in the nest."""
+    room = target.block // threads
+    if nest.per_task or nest.instances or threads > WARP:
+        return room
+    return min(room, max(WARP // threads, -(-nest.tasks // target.multiprocessors)))
+
+
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
     """The kernel of a plan: its text without the common head (`head`), and how it is launched. Raises CudaError if a family cannot be
     written as one table of components."""
@@ -174,8 +185,8 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            layout = assign(code, threads, target.block // threads)
-            neutral = _nest_text(code, layout)
+            layout = assign(code, threads, groups_of(code, threads, target))
+            neutral = _nest_text(code, layout, target.block)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
             nests.append(_Nest(code, name, layout))
         phases.append(nests)
@@ -230,8 +241,8 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
     return (*ordered, None) if kernel.scratch_bytes else tuple(ordered)
 
 
-def _nest_text(nest: NestCode, layout: Layout) -> str:
-    """The function of one nest: the tasks of one work item, referring to the nest's own buffers only."""
+def _nest_text(nest: NestCode, layout: Layout, block: int) -> str:
+    """The function of one nest: the tasks of one work item, referring to the nest's own buffers only. block: threads per block."""
     written = nest.written_buffers
     many = bool(nest.instances)
     lines = []
@@ -247,6 +258,8 @@ def _nest_text(nest: NestCode, layout: Layout) -> str:
         CudaWriter(layout),
     )
     body = task_body(writer, nest.body, 1) if layout.together else writer.body(nest.body, 1)
+    if groups * threads < block:
+        lines.append(f"  if (threadIdx.x >= {groups * threads}) return;")
     if groups > 1:
         lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
     else:

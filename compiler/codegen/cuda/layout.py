@@ -224,6 +224,8 @@ class Layout:
             return self.places.is_common(statement.name) and statement.kind is not None
         if isinstance(statement, (Loop, loops.Blocks, loops.If)):
             return any(self.shares(inner) for inner in statement.body)
+        if isinstance(statement, loops.Find):
+            return any(self.shares(inner) for inner in statement.test)
         return False
 
 
@@ -324,6 +326,8 @@ class _Deals:
                 self._filled.update(deal.fills.values())
             elif isinstance(each, (Loop, loops.Blocks, loops.If)):
                 self.visit(each.body, kept)
+            elif isinstance(each, loops.Visit):
+                self.visit((*each.ahead, *each.body), kept)
 
     def _deal(self, loop: Loop, kept: Mapping[Element, str]) -> Deal:
         threads = self.places.threads

@@ -99,6 +99,10 @@ class Survey:
                 )
             elif isinstance(statement, (loops.Blocks, loops.If)):
                 self._visit(statement.body, distributed)
+            elif isinstance(statement, loops.Find):
+                self._visit(statement.test, distributed)
+            elif isinstance(statement, loops.Visit):
+                self._visit((*statement.test, statement.value, *statement.ahead, *statement.body), distributed)
 
     def _touch(self, name: str, index: Index, distributed: Loop | None, writes: bool) -> None:
         use = self.locals[name]
@@ -130,6 +134,8 @@ def distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
             yield statement
         elif isinstance(statement, (Loop, loops.Blocks, loops.If)):
             yield from distributed_loops(statement.body)
+        elif isinstance(statement, loops.Visit):
+            yield from distributed_loops((*statement.ahead, *statement.body))
 
 
 def is_interleaved(loop: Loop) -> bool:

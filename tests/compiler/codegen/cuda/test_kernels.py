@@ -368,7 +368,7 @@ def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(target: st
     rng = np.random.default_rng(5)
     built = build_all([_scatter(*case) for case in SCATTERS], TARGETS[target])
     for (kind, window), one in zip(SCATTERS, built, strict=True):
-        assert "firsts_found" in one.kernel.text
+        assert "stitch_ballot" in one.kernel.text
         x, u = (rng.standard_normal((n, *window)).astype(np.float32) for n in (9, 21))
         expected = x.copy()
         for number, place in enumerate(PLACES):
@@ -387,7 +387,7 @@ def test_windows_that_overlap_in_part_are_left_to_one_task_each() -> None:
     numbers = GatherDimensions((1, 2), (), (0,), 1)
     graph = m.done(m.op("scatter", base, starts, updates, scatter=numbers, kind="sum"))
     (one,) = build_all([graph], TARGETS["small"])
-    assert "firsts_found" not in one.kernel.text
+    assert "stitch_ballot" not in one.kernel.text
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal((30, 8)).astype(np.float32), rng.standard_normal((6, 4, 8)).astype(np.float32)]
     inputs.append(np.array([0, 2, 2, 25, 27, 3], np.int32))

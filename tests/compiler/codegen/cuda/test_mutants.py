@@ -42,9 +42,12 @@ KERNELS: dict[str, Callable[[], Graph]] = {
 ELEMENTWISE = ("bias_residual", "gelu")
 """Fewer kinds apply: nothing is shared or waited for."""
 
-EQUAL = {("embedding_gradient", "no waits in a group"), ("crossed_rows", "a group left out")}
-"""What changes nothing: a scatter's threads wait for one another although each adds to places of its own; two rows are dealt to two
-blocks, whose second groups have none."""
+EQUAL = {("crossed_rows", "a group left out")}
+EQUAL |= {("embedding_gradient", f"one iteration too {n}") for n in ("many", "few")}
+EQUAL |= {("embedding_gradient", f"{n} that overlap") for n in ("turns", "neighbours")}
+EQUAL |= {("embedding_gradient", "no waits in a group")}
+"""What changes nothing: two rows are dealt to two blocks, whose second groups have none. A scatter tests whole rounds of
+indices; each thread adds to elements of its own, and begins with zeros, whichever element's they are."""
 
 
 def _each(pattern: str, change: Callable[[re.Match[str]], str]) -> Callable[[str], Iterator[str]]:
@@ -93,6 +96,9 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
     "one iteration too few": _each(LOOP, lambda m: f"{m[1]}{int(m[2]) - _neighbours(m[3])}{m[3]}"),
     "a stride too long": _each(LONG_LOOP, lambda m: f"{m[1]}{m[2]}{m[3]}{int(m[4]) * 2}) {{"),
     "a turn left out": _each(r"(_turn < )(\d+); ", lambda m: f"{m[1]}{int(m[2]) - 1}; "),
+    "a search that begins too late": _each(r"(_base = )r;", lambda m: f"{m[1]}r + 1;"),
+    "a search past its end": _each(r"\(p_there & ", lambda m: "("),
+    "a vote of the wrong turn": _each(r"_hits >> p_turn & 1", lambda m: "_hits >> p_turn + 1 & 1"),
     "a row's end one too far": _each(ROW_END, lambda m: f"if ({m[1]} < {int(m[2]) + _neighbours(m[1])}) {{"),
     "a row's end one too near": _each(ROW_END, lambda m: f"if ({m[1]} < {int(m[2]) - _neighbours(m[1])}) {{"),
     "turns that overlap": _each(r"(= \(?thread \+ \w+_turn \* )(\d+)(\)|;)", lambda m: f"{m[1]}{int(m[2]) // 2}{m[3]}"),
