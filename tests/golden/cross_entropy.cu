@@ -35,7 +35,7 @@
 struct stitch_kernel_Tensors { void* p[6]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, const int work) {
   STITCH_GLOBAL(float, b0, p0, 1280000);
   STITCH_GLOBAL_CONST(float, b1, p1, 1280000);
   STITCH_GLOBAL_CONST(int, b2, p2, 160);
@@ -43,11 +43,11 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   STITCH_GLOBAL(double, b4, p4, 160);
   const int thread = threadIdx.x;
   const int reduce_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 160 ? first_row + 1 : 160;
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
   double task22 = 0x0.0p+0;
-  for (long long r = first_row; r < last_row; ++r) {
+  for (int r = first_row; r < last_row; ++r) {
     float lane1 = -__builtin_inff();
     for (int k8000_1_first = thread * 4; k8000_1_first < 8000; k8000_1_first += 1024) {
       STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b1, r * 8000 + k8000_1_first, aligned);
@@ -109,23 +109,23 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, work);
 }
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(double, b0, p0, 160);
   STITCH_GLOBAL(float, b1, p1, 1);
   if (threadIdx.x >= 32) return;
   const int thread = threadIdx.x;
   const int reduce_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     double total = 0x0.0p+0;
     for (int t_first = thread * 2; t_first < 160; t_first += 64) {
       STITCH_LOAD_NEIGHBOURS(double, 2, part_vector, b0, t_first, aligned);
@@ -142,42 +142,42 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0);
   if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, work);
   else stitch_kernel_nest1_vectors<false>(p0, p1, work);
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 1);
   STITCH_GLOBAL(float, b1, p1, 1);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 1 ? first_row + 1024 : 1;
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024 < 1 ? first_row + 1024 : 1;
   const float t1 = b0[0];
   const float t2 = (t1 * 0x1.99999a0000000p-8f);
-  for (long long r = first_row + thread; r < last_row; r += 256) {
+  for (int r = first_row + thread; r < last_row; r += 256) {
     b1[0] = t2;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 160; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 160; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[4], tensors.p[0], tensors.p[1], tensors.p[3], (char*)tensors.p[5] + 0, work);
     }
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 1; work += gridDim.x) {
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 1280, work);
     }
   }
   __syncthreads();
-  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 1; work += gridDim.x) {
     {
       stitch_kernel_nest2((char*)tensors.p[5] + 1280, tensors.p[2], work);
     }

@@ -9,15 +9,15 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 6400);
   STITCH_GLOBAL(float, b1, p1, 6400);
   if (threadIdx.x >= 32) return;
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 2 ? first_row + 1 : 2;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float total[1];
     {
       const int v = thread;
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 2; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 2; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

@@ -14,25 +14,33 @@
 
 struct stitch_kernel_Tensors { void* p[3]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, const int work) {
   STITCH_GLOBAL(float, b0, p0, 256000);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 256000 ? first_row + 1024 : 256000;
-  const long long whole = ((unsigned long long)p0 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024;
+  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  #pragma unroll 1
+  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
     StitchVector<float, 4> stored0;
     #pragma unroll
     for (int element = 0; element < 4; ++element) {
-      const long long r = r_first + element;
+      const int r = r_first + element;
       stored0.value[element] = 0x0.0p+0f;
     }
     STITCH_STORE_NEIGHBOURS(float, 4, b0, r_first, stored0, true);
   }
-  for (long long r = whole + thread; r < last_row; r += 256) {
+  for (int r = whole + thread; r < last_row; r += 256) {
     b0[r] = 0x0.0p+0f;
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, const int work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, work);
+  else stitch_kernel_nest0_vectors<false>(p0, work);
 }
 
 template <bool aligned>
@@ -44,7 +52,7 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
   const int thread = threadIdx.x;
   const long long task = work;
   const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
+  const long long last_row = first_row + 1;
   for (long long r = first_row; r < last_row; ++r) {
     const int t1 = b0[r];
     const long long start_e80bf0c1765b = stitch_index(t1);
@@ -169,13 +177,13 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, v
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 250; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 250; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[2], work);
     }
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 64; work += gridDim.x) {
     {
       stitch_kernel_nest1(tensors.p[0], tensors.p[2], tensors.p[1], work);
     }

@@ -15,17 +15,17 @@
 struct stitch_kernel_Tensors { void* p[2]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 65536);
   STITCH_GLOBAL_CONST(float, b1, p1, 65536);
   if (threadIdx.x >= 224) return;
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const int reduce_shared = 0;
-  const long long task = work * 7 + group;
+  const int task = work * 7 + group;
   if (task >= 512) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 512 ? first_row + 1 : 512;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float tile1[4];
     float lane2 = -__builtin_inff();
     float kept1[4];
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, work);
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 74; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 74; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
     }
