@@ -1,0 +1,1 @@
+"""scripts/bench-gpu, rehearsed without a GPU."""
