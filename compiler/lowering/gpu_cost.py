@@ -28,13 +28,15 @@ class NestWork:
     """What a nest has to do. Only `blocks`, the work items of its blocks, depends on the launch.
 
     bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: time
-    of the arithmetic with all of the device's lanes busy.
+    of the arithmetic with all of the device's lanes busy. filled: the share of the blocks' threads that have a task: few rows may
+    leave most of a large block without any.
     """
 
     bytes_moved: int
     bytes_again: int
     compute_ns: float
     blocks: int
+    filled: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,9 @@ def _size(count: int) -> str:
     return f"{count / 2**20:.2f} MiB" if count >= 1 << 20 else f"{count / 2**10:.1f} KiB"
 
 
-def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
-    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests."""
+def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[tuple[int, float]]]) -> tuple[PhaseWork, ...]:
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests, and the
+    share of their threads that have a task."""
     touched: set[Buffer] = set()
     found = []
     for phase, counts in zip_strict(kernel.phases, blocks):
@@ -134,18 +137,18 @@ def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> t
     return tuple(found)
 
 
-def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) -> NestWork:
+def _nest_work(plan: Plan, nest: NestCode, count: tuple[int, float], touched: Set[Buffer]) -> NestWork:
     known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
     if nest.number < 0:  # it combines partial results
         moved = sum(buffer.size_bytes for buffer in nest.buffers)
-        return NestWork(moved, min(moved, known), 0.0, blocks)
+        return NestWork(moved, min(moved, known), 0.0, *count)
     cost = plan.costs[nest.number]
     # the ratio of all components of a family to its first component
     share = nest.rows / max(1, plan.nests[nest.number].rows) if nest.instances else 1.0
     one = cost.bytes_read + cost.bytes_written
     compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
     moved = round(one * share)
-    return NestWork(moved, min(moved, known), compute, blocks)
+    return NestWork(moved, min(moved, known), compute, *count)
 
 
 def kernel_cost(
@@ -170,17 +173,19 @@ def kernel_cost(
 def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float) -> PhaseCost:
     waves = max(1, -(-work.blocks // resident))
     memory = compute = alone = 0.0
+    filled = sum(nest.filled * nest.blocks for nest in work.nests) / max(1, work.blocks)
     for share, blocks in _waves(work, resident):
-        threads = blocks * target.block
+        threads = blocks * target.block * filled
         again = sum(round(nest.bytes_again * cached * part) for nest, part in zip_strict(work.nests, share))
         moved = sum(round(nest.bytes_moved * part) for nest, part in zip_strict(work.nests, share))
         memory += _memory_ns(moved - again, again, threads, target)
-        lanes = _lanes(threads, target)
+        lanes = _lanes(threads, blocks, target)
         compute += sum(nest.compute_ns * part for nest, part in zip_strict(work.nests, share)) / lanes
     for nest in work.nests:
         again = round(nest.bytes_again * cached)
-        nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)
-        nest_compute = nest.compute_ns / _lanes(target.block, target)
+        threads = target.block * nest.filled
+        nest_memory = _memory_ns(nest.bytes_moved - again, again, threads, target)
+        nest_compute = nest.compute_ns / _lanes(threads, 1, target)
         alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks))
     busy = max(1, min(resident, work.blocks))
     return PhaseCost(work, waves, busy * target.block, memory, compute, alone)
@@ -201,12 +206,13 @@ def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
     yield rest, max(1, work.blocks - last)
 
 
-def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:
+def _memory_ns(from_memory: int, from_cache: int, threads: float, target: GpuTarget) -> float:
     in_flight = threads * target.thread_bytes_in_flight / target.memory_latency_ns
     # the latency of the cache is about half of memory's
     return from_memory / min(target.bytes_per_ns, in_flight) + from_cache / min(target.l2_bytes_per_ns, 2 * in_flight)
 
 
-def _lanes(threads: int, target: GpuTarget) -> float:
-    """The share of the device's lanes that `threads` threads keep busy."""
-    return min(1.0, threads / (target.multiprocessors * target.busy_threads))
+def _lanes(threads: float, blocks: int, target: GpuTarget) -> float:
+    """The share of the device's lanes that `threads` threads of `blocks` blocks keep busy: those of a few large blocks share a few
+    multiprocessors."""
+    return min(1.0, threads / (target.multiprocessors * target.busy_threads), blocks / target.multiprocessors)

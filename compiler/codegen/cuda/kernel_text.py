@@ -106,6 +106,11 @@ class _Nest:
         """Number of work items."""
         return -(-self.code.tasks // (1 if self.layout.together else self.layout.groups))
 
+    def filled(self, target: GpuTarget) -> float:
+        """The share of the blocks' threads that have a task."""
+        groups = self.layout.groups if self.layout.together else 1
+        return min(1.0, self.code.tasks * groups * self.layout.threads / max(1, self.blocks * target.block))
+
 
 def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
     """Plans and renders one kernel for all of `graph`. If its tiles overflow shared memory, it is planned again with smaller tiles,
@@ -204,7 +209,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
-        phase_works(plan, kernel, [[nest.blocks for nest in nests] for nests in phases]),
+        phase_works(plan, kernel, [[(nest.blocks, nest.filled(target)) for nest in nests] for nests in phases]),
         kernel,
     )
 

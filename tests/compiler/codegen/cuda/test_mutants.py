@@ -42,9 +42,13 @@ KERNELS: dict[str, Callable[[], Graph]] = {
 ELEMENTWISE = ("bias_residual", "gelu")
 """Fewer kinds apply: nothing is shared or waited for."""
 
-EQUAL = {("embedding_gradient", "no waits in a group"), ("crossed_rows", "a group left out")}
+EQUAL = {
+    ("embedding_gradient", "no waits in a group"),
+    ("crossed_rows", "a group left out"),
+    ("clip_by_global_norm", "vectors at any address"),
+}
 """What changes nothing: a scatter's threads wait for one another although each adds to places of its own; two rows are dealt to two
-blocks, whose second groups have none."""
+blocks, whose second groups have none; partial results are at an aligned address anyway."""
 
 
 def _each(pattern: str, change: Callable[[re.Match[str]], str]) -> Callable[[str], Iterator[str]]:
@@ -100,7 +104,7 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
         r"(_first = (?:thread|\([^)]*\)) \* )(\d+);", lambda m: f"{m[1]}{int(m[2]) // 2};"
     ),
     "a register for two": _each(r"(_turn \* )(\d+)( \+ element\])", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}"),
-    "the last rows left out": _each(r"(const int first_row = task \* \d+);", lambda m: f"{m[1]} + 1;"),
+    "a task's first row left out": _each(r"(for \(\w+ \w+ = first_row)\b", lambda m: f"{m[1]} + 1"),
     "a scheme's combine swapped": _each(r"return \(float\)\(\(a \+ b\)\);", lambda m: "return (float)((a - b));"),
     "a group's lanes apart": _each(r"stitch_group_reduce<(\d+)>", lambda m: f"stitch_group_reduce<{int(m[1]) // 2}>"),
     "every thread stores": _all(r"if \(thread == 0\) (\w+\[)", r"\1"),
