@@ -77,7 +77,8 @@ def test_a_grid_that_waits_for_itself_is_co_resident_with_the_registers_that_the
         built = nvrtc.build(source, arch)
         assert built.registers <= kernel.register_cap
         check_co_residency(kernel, built)
-        if name == "batch_norm" and arch != "sm_75":  # a T4's threads have 64 registers each when all are at work
+        # A T4's threads have 64 registers each when all are at work; for sm_90 the compiler takes no more than 32 by itself.
+        if name == "batch_norm" and arch == "sm_70":
             unbounded = nvrtc.build(re.sub(r"__launch_bounds__\((\d+), \d+\)", r"__launch_bounds__(\1)", source), arch)
             with pytest.raises(CudaError, match="blocks wait for each other"):
                 check_co_residency(kernel, unbounded)
