@@ -4,7 +4,7 @@ computes, and gives the reasons in words.
     a phase   takes the longer of moving its bytes and of computing. Each is
               - slower if too few threads are at work to keep memory or the lanes busy (Little's law)
               - slower in the last wave of blocks too, if that wave is not full
-              and never shorter than one work item of any of its nests by one block alone
+              and never shorter than one work item of any of its nests by one block alone, or than a scatter's longest search
     a kernel  takes a launch, its phases, a grid barrier between two phases, and the spilled registers, written and read once per wave
 
 Bytes that an earlier phase of the same kernel has touched come from the L2 cache. If the kernel touches more than fits there, the
@@ -15,26 +15,34 @@ these kernels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..loops.loops import Buffer, Loops, NestCode
+from ..planning.execution import Mode
 from ..planning.plan import Plan
+from ..planning.scatters import scatter_work, searches
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
+
+TEST_OPS = 6
+"""Instructions of a comparison of an index with a place: load, compare, vote, and the loop around them."""
 
 
 @dataclass(frozen=True)
 class NestWork:
-    """What a nest has to do. Only `blocks`, the work items of its blocks, depends on the launch.
+    """What a nest has to do. Only `blocks`, the work items of its blocks, and `threads` depend on the launch.
 
     bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: time
-    of the arithmetic with all of the device's lanes busy.
+    of the arithmetic with all of the device's lanes busy. chain_ns: time of what a task must do one after the other, whatever else
+    runs. threads: of a block that have a part in the nest; 0: all.
     """
 
     bytes_moved: int
     bytes_again: int
     compute_ns: float
     blocks: int
+    chain_ns: float = 0.0
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,16 @@ def _size(count: int) -> str:
     return f"{count / 2**20:.2f} MiB" if count >= 1 << 20 else f"{count / 2**10:.1f} KiB"
 
 
-def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
-    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests."""
+def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[tuple[int, int]]]) -> tuple[PhaseWork, ...]:
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: for each phase's nests, the number of work items and
+    the threads of a block that work on one."""
     touched: set[Buffer] = set()
     found = []
     for phase, counts in zip_strict(kernel.phases, blocks):
-        works = tuple(_nest_work(plan, nest, count, touched) for nest, count in zip_strict(phase.nests, counts))
+        works = tuple(
+            replace(_nest_work(plan, nest, count, touched), threads=threads)
+            for nest, (count, threads) in zip_strict(phase.nests, counts)
+        )
         found.append(PhaseWork(works))
         touched.update(buffer for nest in phase.nests for buffer in nest.all_buffers)
     return tuple(found)
@@ -136,7 +148,7 @@ def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> t
 
 def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) -> NestWork:
     known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
-    if nest.number < 0:  # it combines partial results
+    if nest.number < 0:  # it combines partial results, or is a step for a scatter's table
         moved = sum(buffer.size_bytes for buffer in nest.buffers)
         return NestWork(moved, min(moved, known), 0.0, blocks)
     cost = plan.costs[nest.number]
@@ -145,7 +157,29 @@ def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) ->
     one = cost.bytes_read + cost.bytes_written
     compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
     moved = round(one * share)
-    return NestWork(moved, min(moved, known), compute, blocks)
+    compute += _searches_ns(plan, nest.number)
+    return NestWork(moved, min(moved, known), compute, blocks, _chain_ns(plan, nest.number))
+
+
+def _searches_ns(plan: Plan, number: int) -> float:
+    """The time of a scatter's comparisons of indices, with all lanes busy."""
+    if plan.executions[number].mode is not Mode.OWNERS:
+        return 0.0
+    node = plan.graph.nodes[plan.nests[number].placed[0][0].node]
+    return searches(plan.graph, node).tests * TEST_OPS * plan.target.light_ns
+
+
+def _chain_ns(plan: Plan, number: int) -> float:
+    """The time of the longest search of a scatter's task, and of the updates that it applies in order. Indices come from a cache,
+    several reads at once; half of memory's latency is that of the L2 cache."""
+    target, mode = plan.target, plan.executions[number].mode
+    if not isinstance(target, GpuTarget) or mode not in (Mode.OWNERS, Mode.SCATTER):
+        return 0.0
+    node = plan.graph.nodes[plan.nests[number].placed[0][0].node]
+    if mode is Mode.SCATTER:
+        return scatter_work(plan.graph, node).count * target.memory_latency_ns / 2
+    search = searches(plan.graph, node)
+    return (search.rounds / 2 + search.updates) * target.memory_latency_ns / 2
 
 
 def kernel_cost(
@@ -171,7 +205,7 @@ def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float
     waves = max(1, -(-work.blocks // resident))
     memory = compute = alone = 0.0
     for share, blocks in _waves(work, resident):
-        threads = blocks * target.block
+        threads = _threads(work, share, blocks, target)
         again = sum(round(nest.bytes_again * cached * part) for nest, part in zip_strict(work.nests, share))
         moved = sum(round(nest.bytes_moved * part) for nest, part in zip_strict(work.nests, share))
         memory += _memory_ns(moved - again, again, threads, target)
@@ -179,9 +213,10 @@ def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float
         compute += sum(nest.compute_ns * part for nest, part in zip_strict(work.nests, share)) / lanes
     for nest in work.nests:
         again = round(nest.bytes_again * cached)
-        nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)
-        nest_compute = nest.compute_ns / _lanes(target.block, target)
-        alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks))
+        threads = nest.threads or target.block
+        nest_memory = _memory_ns(nest.bytes_moved - again, again, threads, target)
+        nest_compute = nest.compute_ns / _lanes(threads, target)
+        alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks), nest.chain_ns)
     busy = max(1, min(resident, work.blocks))
     return PhaseCost(work, waves, busy * target.block, memory, compute, alone)
 
@@ -199,6 +234,13 @@ def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
     if last:
         yield full, resident
     yield rest, max(1, work.blocks - last)
+
+
+def _threads(work: PhaseWork, share: Sequence[float], blocks: int, target: GpuTarget) -> int:
+    """The threads at work in `blocks` blocks, of which each nest has its share of the work items."""
+    items = [nest.blocks * part for nest, part in zip_strict(work.nests, share)]
+    active = sum(count * (nest.threads or target.block) for nest, count in zip_strict(work.nests, items))
+    return max(1, round(blocks * active / sum(items))) if any(items) else blocks * target.block
 
 
 def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:

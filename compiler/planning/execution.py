@@ -26,7 +26,7 @@ from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
-from .scatters import scatter_work
+from .scatters import scatter_work, searches
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
@@ -164,6 +164,7 @@ def _scatter(graph: Graph, node: Node, target: Target) -> Execution:
     moved = updates.element_count * (target.light_ns + 2 * node.dtype.size_bytes / target.bytes_per_ns)
     cost = moved + INDEX_NS * work.count
     if isinstance(target, GpuTarget) and work.windows_meet_whole and work.count > 1:
+        cost = moved + searches(graph, node).tests * target.light_ns
         return Execution(Mode.OWNERS, work.count * work.pieces, 1, cost)
     return Execution(Mode.SCATTER, work.pieces, 1, cost)
 

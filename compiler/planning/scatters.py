@@ -16,6 +16,8 @@ LONGEST_PIECE = 256
 SHORTEST_PIECE = 16
 """If the window has no divisor between this and LONGEST_PIECE, it is not cut."""
 
+TESTED_AT_ONCE = 256
+"""Indices that the threads of a GPU's warp compare with a place in one round."""
 LEAST_MARKED = 2048
 """With fewer indices, each looks through those before it for its place."""
 
@@ -47,6 +49,30 @@ class ScatterWork:
     def windows_meet_whole(self) -> bool:
         """Whether any two windows are either the same or disjoint: they have extent 1 in each dimension that an index names."""
         return all(self.sizes[d] == 1 for d in self.numbers.start_index_map)
+
+
+@dataclass(frozen=True)
+class Searches:
+    """The searches of a scatter by owners, if all places are named equally often. tests: comparisons of an index with a place, of all
+    tasks. rounds, updates: of the owner that has most of them, one after the other."""
+
+    tests: float
+    rounds: int
+    updates: float
+
+
+def searches(graph: Graph, node: Node) -> Searches:
+    """About how much the tasks of a scatter by owners search. With a table only owners search, between the first and the last index
+    of their place; otherwise all do, on the average through half of the indices, and owners through the rest."""
+    work, table = scatter_work(graph, node), index_table(graph, node)
+    places = math.prod(node.shape[d] for d in work.numbers.start_index_map)
+    each = work.count / max(1, places)
+    rounds = -(-work.count // TESTED_AT_ONCE)
+    if table is None:
+        return Searches(float(work.count) ** 2 * work.pieces, rounds, max(1.0, each))
+    between = max(TESTED_AT_ONCE, work.count * each / (1 + each))
+    owners = min(work.count, places)
+    return Searches(owners * between * work.pieces, rounds if each * owners > 1 else 1, max(1.0, each))
 
 
 class TableStep(enum.Enum):

@@ -100,6 +100,11 @@ class _Nest:
         """Number of work items."""
         return -(-self.code.tasks // (1 if self.layout.together else self.layout.groups))
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block that have a part in it."""
+        return self.layout.groups * self.layout.threads
+
 
 def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
     """Plans and renders one kernel for all of `graph`. If its tiles overflow shared memory, it is planned again with smaller tiles,
@@ -191,7 +196,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
-        phase_works(plan, kernel, [[nest.blocks for nest in nests] for nests in phases]),
+        phase_works(plan, kernel, [[(nest.blocks, nest.threads) for nest in nests] for nests in phases]),
         kernel,
     )
 

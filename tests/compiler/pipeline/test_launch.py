@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions
 from stitchfleet.compiler.lowering.gpu_cost import NestWork, PhaseWork, kernel_cost
 from stitchfleet.compiler.pipeline.launch import check_co_residency, choose_launch
 from stitchfleet.compiler.targets.targets import GPUS, T4, V100, GpuTarget
@@ -150,6 +151,28 @@ def test_one_long_block_is_what_a_phase_waits_for() -> None:
     assert cost.phases[0].bound == "one block"
     assert cost.phases[0].ns > 5 * kernel_cost((PhaseWork((even,)),), V100, 320, 0).phases[0].ns
     assert "bound by one block" in str(cost)
+
+
+def test_few_threads_and_long_searches_are_charged() -> None:
+    whole = NestWork(1 << 20, 0, 0.0, 8)
+    few, searching = replace(whole, threads=32), replace(whole, chain_ns=1e5)
+    plain, slow, longest = (
+        kernel_cost((PhaseWork((one,)),), V100, 320, 0).phases[0] for one in (whole, few, searching)
+    )
+    assert slow.ns > 4 * plain.ns, "memory is less busy"
+    assert longest.ns == 1e5
+    assert longest.bound == "one block"
+
+
+@pytest.mark.parametrize("count", [1000, 6464])
+def test_a_scatter_is_charged_for_its_searches(count: int) -> None:
+    """6,464 indices of 500 places took milliseconds where the model said less than one microsecond."""
+    m = library.Maker("scatter")
+    base, updates, indices = m.parameter(500, 18), m.parameter(count, 18), m.parameter(count, dtype=DType.S32)
+    numbers = GatherDimensions((1,), (0,), (0,), 1)
+    graph = m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind="sum"))
+    _, kernel = plan_for_gpu(graph, GPUS["sm_90"])
+    assert 1_000 < kernel.cost().phases[-1].ns < 50_000
 
 
 @pytest.mark.parametrize("target", [V100, T4])
