@@ -14,7 +14,7 @@
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Find var = first in [0, extent): test  the first iteration at which a test holds; extent if there is none
-             | Visit var in [start, extent): body     the iterations at which a test holds, one after the other
+             | Visit var in [start, stop): body       the iterations at which a test holds, one after the other
              | Blocks of rows: body                   block_first, block_last within first_row, last_row, or within outer Blocks
              | If guard: body
 
@@ -172,13 +172,15 @@ class Store:
 
 @dataclass(frozen=True)
 class Update:
-    """`buffer[index] = combine(buffer[index], value)`, for scatters. kind "replace": plain assignment."""
+    """`buffer[index] = combine(buffer[index], value)`, for scatters. kind "replace": plain assignment. atomic: tasks may update one
+    element side by side; only for a result that does not depend on their order, and only on a GPU."""
 
     buffer: int
     dtype: DType
     index: Index
     kind: str
     value: str
+    atomic: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,12 +297,13 @@ class Find:
 
 @dataclass(frozen=True)
 class Visit:
-    """Runs `body`, one after the other, for the values of `variable` in [start, extent) for which `guard` holds after the statements
-    `test`. `ahead` runs before `body`, and fills the local `value` for it; it depends on no earlier value's body, so that it may
-    already run for some of the next values."""
+    """Runs `body`, one after the other, for the values of `variable` in [start, stop) for which `guard` holds after the statements
+    `test`; `stop` is greater than `start`, and at most `extent`. `ahead` runs before `body`, and fills the local `value` for it;
+    it depends on no earlier value's body, so that it may already run for some of the next values."""
 
     variable: Var
     start: Index
+    stop: Index
     extent: int
     test: tuple[Statement, ...]
     guard: Guard
@@ -442,7 +445,8 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
         elif isinstance(statement, Store):
             yield f"{pad}b{statement.buffer}[{statement.index}] = {statement.value}"
         elif isinstance(statement, Update):
-            yield f"{pad}b{statement.buffer}[{statement.index}] {statement.kind}= {statement.value}"
+            atomic = " atomic" if statement.atomic else ""
+            yield f"{pad}b{statement.buffer}[{statement.index}] {statement.kind}= {statement.value}{atomic}"
         elif isinstance(statement, Assign):
             yield f"{pad}{statement.local}[{statement.index}] = {statement.value}"
         elif isinstance(statement, Combine):
@@ -459,7 +463,7 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{statement.found.name} = first {statement.variable.name} in [0, {statement.extent}){_if(statement.guard)}:"
             yield from _statements(statement.test, indent + 2)
         elif isinstance(statement, Visit):
-            yield f"{pad}visit {statement.variable.name} in [{statement.start}, {statement.extent}){_if(statement.guard)}:"
+            yield f"{pad}visit {statement.variable.name} in [{statement.start}, {statement.stop}){_if(statement.guard)}:"
             yield from _statements(statement.test, indent + 2)
             yield f"{pad}then:"
             yield from _statements((statement.value, *statement.ahead, *statement.body), indent + 2)

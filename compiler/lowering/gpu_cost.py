@@ -20,15 +20,18 @@ slower than the best one measured.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..loops.loops import Buffer, Loops, NestCode
+from ..planning.execution import Mode
 from ..planning.plan import Plan
+from ..planning.scatters import scatter_work, searches
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
 
-
+TEST_OPS: Final = 6
+"""Instructions of a comparison of an index with a place: load, compare, vote, and the loop around them."""
 OVERLAP: Final = 1.5
 """Memory, latency and arithmetic overlap in part: their sum with this exponent (1: none does, infinite: all do)."""
 STREAMED: Final = 0.87
@@ -173,7 +176,7 @@ def phase_works(
 
 def _nest_work(plan: Plan, nest: NestCode, blocks: int, chain: Chain, touched: Set[Buffer]) -> NestWork:
     known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
-    if nest.number < 0:  # it combines partial results
+    if nest.number < 0:  # it combines partial results, or is a step for a scatter's table
         moved = sum(buffer.size_bytes for buffer in nest.buffers)
         return NestWork(moved, min(moved, known), 0.0, blocks, chain)
     cost = plan.costs[nest.number]
@@ -183,7 +186,21 @@ def _nest_work(plan: Plan, nest: NestCode, blocks: int, chain: Chain, touched: S
     compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
     moved = round(one * share)
     repeated = max(0, moved - sum(buffer.size_bytes for buffer in nest.all_buffers))
+    if plan.executions[nest.number].mode in (Mode.OWNERS, Mode.SCATTER):
+        tests_ns, chain = _searched(plan, nest.number, chain)
+        compute += tests_ns
     return NestWork(moved, min(moved, known + repeated), compute, blocks, chain)
+
+
+def _searched(plan: Plan, number: int, chain: Chain) -> tuple[float, Chain]:
+    """The time of a scatter's comparisons of indices with all lanes busy, and a task's chain with its longest search and the updates
+    that it applies one after the other."""
+    node = plan.graph.nodes[plan.nests[number].placed[0][0].node]
+    if plan.executions[number].mode is Mode.SCATTER:
+        return 0.0, replace(chain, rounds=chain.rounds + scatter_work(plan.graph, node).count)
+    search = searches(plan.graph, node)
+    longest = replace(chain, rounds=chain.rounds + search.updates, turns=chain.turns + search.rounds)
+    return search.tests * TEST_OPS * plan.target.light_ns, longest
 
 
 def kernel_cost(

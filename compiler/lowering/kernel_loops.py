@@ -24,7 +24,7 @@ from .lanes import LaneLowering
 from .reduction.combine import combine_body
 from .reduction.scan import scan_body
 from .rows import RowLowering
-from .scatter import scatter_body
+from .scatter import scatter_body, table_body
 from .spread import spread_rows
 from .transpose import transpose_body
 
@@ -54,10 +54,14 @@ def _constant_bytes(graph: Graph, node: int) -> bytes:
 
 
 def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
-    """The code of one nest of a phase, or of the combination of its partial results, executed as the plan says."""
+    """The code of one nest of a phase, of the combination of its partial results or of a step
+    for its table, executed as the plan says."""
     context, execution = Context(plan, one.nest, []), one.execution
     if one.partial is not None:
         body = combine_body(context, execution, *one.partial)
+        return _code(context, execution, body, number=-1)
+    if one.table is not None:
+        body = table_body(context, one.table, execution)
         return _code(context, execution, body, number=-1)
     body = _body(context, execution)
     here = set(context.buffers) if execution.mode not in NEVER_IN_PLACE else set()

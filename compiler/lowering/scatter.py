@@ -4,7 +4,8 @@ applied one after the other, in the order of the indices.
     by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows
                  overlap in part
     by owners    (on a GPU) a task has one index and a piece of the window. The first index that names a place owns it: its task alone
-                 applies all updates there. A task is the work of one warp, which looks through the indices by ballots
+                 applies all updates there. A task is the work of one warp, which looks through the indices by ballots. If there are
+                 many indices, two phases before have entered into a table the first and the last index that name each place
 """
 
 from __future__ import annotations
@@ -12,25 +13,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from ..loops import loops
-from ..loops.loops import Assign, Find, If, Local, Loop, LoopKind, Statement, Visit
+from ..loops.loops import Assign, Find, If, LetIndex, Local, Loop, LoopKind, Statement, Visit
 from ..ops.propagation import Request, start_variable
+from ..ops.table import literal_text
 from ..planning.access import trace
 from ..planning.execution import Execution, Mode
 from ..planning.mapping import Segment
-from ..planning.scatters import scatter_work
+from ..planning.scatters import IndexTable, TableStep, scatter_work
 from ..support.sequences import zip_strict
 from .context import BufferNumbers, Context
 from .values import Emitter
 
 UNCLAMPED = 1 << 62
+NEVER = 2**31 - 1
+"""More than the number of any index."""
 
 
 def scatter_body(context: Context, segment: Segment, execution: Execution) -> tuple[Statement, ...]:
     """The statements of one scatter, which updates its base in place."""
     scatter = _Scatter(context, segment)
     return scatter.by_owners() if execution.mode is Mode.OWNERS else scatter.by_windows()
+
+
+def table_body(context: Context, step: TableStep, execution: Execution) -> tuple[Statement, ...]:
+    """The statements of a step for the table of the nest's scatter."""
+    scatter = _Scatter(context, context.nest.placed[0][0])
+    return scatter.clear(execution.rows) if step is TableStep.CLEAR else scatter.mark()
 
 
 @dataclass(frozen=True)
@@ -71,19 +82,67 @@ class _Scatter:
         own, piece = unravel(Index.of_var(row), (self.work.count, self.work.pieces))
         place = self._place(emitter, own)
         emitter.push(None)  # what follows is only for places within the result
-        first = Var("first", self.work.count + 1)
-        emitter.push(other)
-        alike = _same_place(place, self._place(emitter, Index.of_var(other)))
-        emitter.put(Find(first, other, self.work.count, emitter.pop(), alike))
-        emitter.scopes[-1].variables.add(first)
+        table = self.context.plan.table_of(self.context.nest)
+        if table is None:
+            first = Var("first", self.work.count + 1)
+            emitter.push(other)
+            alike = _same_place(place, self._place(emitter, Index.of_var(other)))
+            emitter.put(Find(first, other, self.work.count, emitter.pop(), alike))
+            emitter.scopes[-1].variables.add(first)
+        else:
+            first = self._look_up("first", table, 0, place, emitter)
         emitter.push(None)  # and what follows only for their owners
-        self._apply_all(emitter, own, piece, place)
+        stop = Index(self.work.count)
+        if table is not None:
+            stop = Index.of_var(self._look_up("last", table, 1, place, emitter)) + 1
+        self._apply_all(emitter, own, stop, piece, place)
         emitter.put(If((Bound(Index.of_var(first) - own, 0, 1),), emitter.pop()))
         emitter.put(If(guard_of(place.bounds), emitter.pop()))
         return self._nest(emitter, row)
 
-    def _apply_all(self, emitter: Emitter, first: Index, piece: Index, place: _Place) -> None:
-        """Applies to a piece of the window the updates of all indices from `first` on that name the place. In between, each thread
+    def clear(self, places: int) -> tuple[Statement, ...]:
+        """No index names any place. A place's first index is then found by a minimum and its last one by a maximum, whose results do
+        not depend on the order."""
+        table = self.context.plan.table_of(self.context.nest)
+        assert table is not None
+        row = Var("r", places)
+        stores = tuple(
+            loops.Store(self.context.number_of(buffer), DType.S32, Index.of_var(row), literal_text(DType.S32, nothing))
+            for buffer, nothing in zip_strict(table.buffers, (NEVER, -1))
+        )
+        return (Loop(row, places, LoopKind.SIMD, stores, bounds=("first_row", "last_row")),)
+
+    def mark(self) -> tuple[Statement, ...]:
+        """Each index is entered at its place, if it names one."""
+        table = self.context.plan.table_of(self.context.nest)
+        assert table is not None
+        row = Var("r", self.work.count)
+        emitter = Emitter(self.graph, BufferNumbers(self.context), row)
+        for variable in (None, row):
+            emitter.push(variable)
+        place = self._place(emitter, Index.of_var(row))
+        number = emitter.let(DType.S32, loops.FromIndex(Index.of_var(row)), 1)
+        emitter.push(None)
+        at = linear([bound.index for bound in place.bounds], table.extents)
+        for buffer, kind in zip_strict(table.buffers, ("min", "max")):
+            emitter.put(loops.Update(self.context.number_of(buffer), DType.S32, at, kind, number, atomic=True))
+        emitter.put(If(guard_of(place.bounds), emitter.pop()))
+        emitter.put(Loop(row, row.extent, LoopKind.SIMD, emitter.pop(), bounds=("first_row", "last_row")))
+        return emitter.pop()
+
+    def _look_up(self, name: str, table: IndexTable, which: int, place: _Place, emitter: Emitter) -> Var:
+        """The first (0) or last (1) index that names the place, from the table."""
+        at, buffer = linear([bound.index for bound in place.bounds], table.extents), table.buffers[which]
+        loaded = emitter.let(
+            DType.S32, loops.Load(self.context.number_of(buffer), DType.S32, at), len(emitter.scopes) - 1
+        )
+        found = Var(name, self.work.count)
+        emitter.put(LetIndex(found, loaded, False))
+        emitter.scopes[-1].variables.add(found)
+        return found
+
+    def _apply_all(self, emitter: Emitter, first: Index, stop: Index, piece: Index, place: _Place) -> None:
+        """Applies to a piece of the window the updates of all indices in [first, stop) that name the place. In between, each thread
         keeps its elements in registers. As in memory, each result is rounded to the scatter's dtype."""
         dtype, kind, later = self.node.dtype, str(self.node.attributes["kind"]), Var("p", self.work.count)
         stores, lane = self.context.stores_of(self.number), Index.of_var(self.lane)
@@ -114,7 +173,7 @@ class _Scatter:
         emitter.put(Assign(result.name, lane, new))
         self._put_lanes(emitter)
         body = emitter.pop()
-        emitter.put(Visit(later, first, self.work.count, test, alike, value, ahead, body))
+        emitter.put(Visit(later, first, stop, self.work.count, test, alike, value, ahead, body))
         emitter.push(self.lane)
         name = emitter.let(dtype, loops.LoadLocal(result.name, lane), len(emitter.scopes) - 1)
         for buffer in stores:

@@ -21,22 +21,31 @@ WARP = 32
 
 def spread_rows(code: NestCode, target: GpuTarget) -> NestCode:
     """The same nest with more rows, if it has too few of them and can be cut; else `code` itself."""
-    if code.instances or code.per_task or code.may_alias or code.rows_per_task != 1 or not _only_computes(code.body):
+    if code.instances or code.per_task or code.rows_per_task != 1 or not _only_computes(code.body):
         return code
     while code.rows < target.multiprocessors * target.busy_threads // WARP:
         *before, rows = code.body
         if not isinstance(rows, Loop) or rows.bounds != ("first_row", "last_row") or rows.kind is not LoopKind.SERIAL:
             return code
-        outer = [each for each in rows.body if isinstance(each, Loop) and _is_cut(each)]
-        if not outer:
+        outer = [each for each in rows.body if isinstance(each, Loop) and _can_be_cut(each, code.may_alias)]
+        around = [*before, *(each for each in rows.body if not isinstance(each, (Loop, If)))]
+        if not outer or _touches(around, code.may_alias):
             return code
         cut = max(outer, key=lambda loop: loop.extent)
         code = replace(code, body=(*before, _cut(rows, code.rows, cut)), rows=code.rows * cut.extent)
     return code
 
 
-def _is_cut(loop: Loop) -> bool:
-    return loop.kind is LoopKind.SERIAL and loop.bounds is None and loop.extent > 1
+def _can_be_cut(loop: Loop, shared: frozenset[int]) -> bool:
+    """Whether the loop has iterations that can be done in any order. shared: buffers that may be in the same memory, so that what
+    one row writes may be what the same row reads."""
+    has_iterations = loop.kind is LoopKind.SERIAL and loop.bounds is None and loop.extent > 1
+    return has_iterations and not _touches(loop.body, shared)
+
+
+def _touches(body: Sequence[Statement], buffers: frozenset[int]) -> bool:
+    values = [each.value if isinstance(each, Let) else each for each in walk(body)]
+    return any(isinstance(each, (loops.Load, loops.Store)) and each.buffer in buffers for each in values)
 
 
 def _only_computes(body: Sequence[Statement]) -> bool:

@@ -26,13 +26,11 @@ from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
-from .scatters import scatter_work
+from .scatters import scatter_work, searches
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
 """A CPU's task that stores partial results has at least this much work."""
-MOST_OWNERS = 1 << 15
-"""Most indices of a scatter in mode OWNERS: with more, comparing all indices to find each place's owner costs more than it saves."""
 INDEX_NS = 4.0
 """Estimated time that a scatter needs per index, besides the update of the window."""
 SECTOR_BYTES = 32
@@ -67,9 +65,10 @@ class Execution:
     """How a nest is executed.
 
     rows: of the code. They are the nest's except for a family (the rows of all components, end to end), TILED_TRANSPOSE (tiles),
-    SCATTER and OWNERS (pieces of windows), and combinations (results). cost_ns: on one core of a CPU, or on the whole GPU.
-    keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
-    panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS."""
+    SCATTER and OWNERS (pieces of windows), and combinations (results); lowering may cut a GPU's rows of mode ROWS (spread.py).
+    cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial results
+    of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is for
+    TILED_TRANSPOSE, columns for COLUMNS."""
 
     mode: Mode
     rows: int
@@ -170,9 +169,18 @@ def _scatter(graph: Graph, node: Node, target: Target) -> Execution:
     updates = graph.nodes[node.operands[2]]
     moved = updates.element_count * (target.light_ns + 2 * node.dtype.size_bytes / target.bytes_per_ns)
     cost = moved + INDEX_NS * work.count
-    if isinstance(target, GpuTarget) and work.windows_meet_whole and 1 < work.count <= MOST_OWNERS:
+    if isinstance(target, GpuTarget) and work.windows_meet_whole and work.count > 1:
+        cost = moved + searches(graph, node).tests * target.light_ns
         return Execution(Mode.OWNERS, work.count * work.pieces, 1, cost)
     return Execution(Mode.SCATTER, work.pieces, 1, cost)
+
+
+def flat_execution(rows: int, moved: int, target: Target) -> Execution:
+    """How a flat loop over `rows` elements, which moves `moved` bytes, is executed on a GPU: with fewer elements per thread if some
+    multiprocessors would have none."""
+    assert isinstance(target, GpuTarget)
+    per_task = target.block * max(1, min(target.flat_per_thread, rows // (target.block * target.multiprocessors)))
+    return Execution(Mode.LANES, rows, per_task, rows * target.light_ns + moved / target.bytes_per_ns)
 
 
 def combination(count: int, parts: int, dtype: DType, target: Target) -> Execution:

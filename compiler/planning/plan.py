@@ -14,7 +14,7 @@ from ..targets.targets import CPU, Target
 from .access import TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import NestCost, nest_cost
-from .execution import Execution, combination, execution_of
+from .execution import Execution, Mode, combination, execution_of, flat_execution
 from .families import Family, Reduction, reduce_families
 from .groups import Candidate, Group, find_candidates, find_groups
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
@@ -22,6 +22,7 @@ from .normal import normalise
 from .placement import Nest, Placement, place_all
 from .rules import ALL, Rules
 from .scans import find_scans
+from .scatters import IndexTable, TableStep, index_table, scatter_work
 from .schemes import OpScheme, scheme_of
 from .splitting import SplitDecision, split_long_rows
 
@@ -31,11 +32,12 @@ MAX_REPLANS = 64  # most attempts to plan a graph, each with one more node force
 @dataclass(frozen=True)
 class PhaseNest:
     """A nest in a phase. If `partial` is given, not the nest itself, but the code that combines the partial results that the nest's
-    tasks have stored for that segment."""
+    tasks have stored for that segment. If `table` is given, not the nest, a scatter, but that step for its table."""
 
     nest: Nest
     execution: Execution
     partial: tuple[Segment, RowMap] | None = None
+    table: TableStep | None = None
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,11 @@ class Plan:
     @cached_property
     def phases(self) -> tuple[PlannedPhase, ...]:
         """The kernel's phases in order: one per level, and one more if the last level leaves partial results. Each also combines the
-        partial results of the level before it."""
+        partial results of the level before it. The tables of a level's scatters are cleared beside the level before it, which fills
+        what they update, and marked in a phase in between."""
         found: list[list[PhaseNest]] = [[] for _ in range(len(self.levels) + 1)]
+        marks: list[list[PhaseNest]] = [[] for _ in found]
+        known: set[IndexTable] = set()
         for level, nests in enumerate(self.levels):
             for nest in nests:
                 execution = self.executions[nest.number]
@@ -169,7 +174,22 @@ class Plan:
                         )
                         combined = combination(count, execution.tasks, dtype, self.target)
                         found[level + 1].append(PhaseNest(nest, combined, (segment, mapping)))
-        return tuple(self._phase(nests) for nests in found if nests)
+                table = self.table_of(nest)
+                if table is not None and table not in known:
+                    known.add(table)
+                    count = scatter_work(self.graph, self.graph.nodes[nest.placed[0][0].node]).count
+                    clear, mark = (flat_execution(rows, 8 * rows, self.target) for rows in (table.places, count))
+                    found[level - 1].append(PhaseNest(nest, clear, table=TableStep.CLEAR))
+                    marks[level].append(PhaseNest(nest, mark, table=TableStep.MARK))
+        ordered = (nests for pair in zip_strict(marks, found) for nests in pair)
+        return tuple(self._phase(nests) for nests in ordered if nests)
+
+    def table_of(self, nest: Nest) -> IndexTable | None:
+        """The table of the places of a scatter's indices, if the nest is a scatter that has one."""
+        if self.executions[nest.number].mode is not Mode.OWNERS:
+            return None
+        assert nest.level > 0, "what a scatter updates is filled before it"
+        return index_table(self.graph, self.graph.nodes[nest.placed[0][0].node])
 
     def _phase(self, nests: list[PhaseNest]) -> PlannedPhase:
         cost = sum(one.execution.cost_ns for one in nests)

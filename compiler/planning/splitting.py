@@ -5,10 +5,10 @@ A reduction over rows of `length` elements becomes one over `rows x parts` chunk
     reduce(x[rows, length]) -> combine(reduce(x as [rows, parts, chunk]))
 
 If there are few parts, every reader combines them for itself, element by element, without a further phase; many parts are reduced
-once more. The parts depend on shapes and the device alone, and there are no atomics, so a result is the same in every run. The paper
-splits if there are fewer rows than blocks that run at once, and rows are longer than 1024; we also require that splitting saves more
-than the phase that it adds costs. Long columns of variadic reductions are split as well: a group of threads goes down some columns,
-in order.
+once more. The parts depend on shapes and the device alone, and there are no atomics, so a result is the same in every run. The
+paper splits if there are fewer rows than blocks that run at once, and rows are longer than 1024; we also require that splitting
+saves more than the phase that it adds costs. Long columns are split as well where one group of threads, or one block, would go down
+some of them in order: those of variadic reductions, and those that are too many for one task.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDec
         return graph, ()
     for i, node in enumerate(graph.nodes):
         name, operand = f"%{i} {node.op} {node.type_text}", graph.nodes[node.operands[0]] if node.operands else node
-        rows, columns = _rows(graph, node), _columns(graph, node)
+        rows, columns, tall = _rows(graph, node), _columns(graph, node), _tall(graph, node, target)
         if rows is not None:
             decisions[i] = _decide(name, *rows, operand, target)
         elif columns is not None:
             decisions[i] = _decide_columns(name, *columns, operand, target)
+        elif tall is not None:
+            decisions[i] = _decide_tall(name, *tall, operand, target)
     if not any(decision.parts > 1 for decision in decisions.values()):
         return graph, tuple(decisions.values())
     builder = GraphBuilder(graph.name)
@@ -90,9 +92,18 @@ def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
 
 
 def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
-    """(length, columns) of a variadic reduction of neighbouring columns, else None; one by a kind is cut into tasks anyway."""
-    if node.op != "reduce_general":
-        return None
+    """(length, columns) of a variadic reduction of neighbouring columns, else None."""
+    return _length_and_columns(graph, node) if node.op == "reduce_general" else None
+
+
+def _tall(graph: Graph, node: Node, target: Target) -> tuple[int, int] | None:
+    """(length, columns) of a reduction of neighbouring columns by a kind, if there are too many columns for one task; else it is cut
+    into tasks anyway, each of which stores a partial result."""
+    found = _length_and_columns(graph, node) if node.op == "reduce" else None
+    return found if found is not None and found[1] * 4 > target.tile_bytes // 2 else None
+
+
+def _length_and_columns(graph: Graph, node: Node) -> tuple[int, int] | None:
     dimensions = node.attributes["dimensions"]
     assert isinstance(dimensions, tuple)
     shape, first = graph.nodes[node.operands[0]].shape, len(dimensions)
@@ -113,6 +124,26 @@ def _decide_columns(name: str, length: int, columns: int, operand: Node, target:
         return SplitDecision(name, 1, f"{numbers}: no number of parts up to {most} divides them")
     alone_ns = length * COLUMNS_OF_GROUP * operand.dtype.size_bytes / (target.block_bytes_per_ns / GROUPS_OF_BLOCK)
     saved, cost = alone_ns * (1 - 1 / parts - parts / length), target.barrier_ns
+    numbers = f"{numbers}: {parts} parts would save {saved / 1e3:.1f} us"
+    if saved <= cost:
+        return SplitDecision(name, 1, f"{numbers}, less than a phase's {cost / 1e3:.1f} us")
+    return SplitDecision(name, parts, f"{numbers}, a phase costs {cost / 1e3:.1f} us")
+
+
+def _decide_tall(name: str, length: int, columns: int, operand: Node, target: Target) -> SplitDecision:
+    """A block goes down a run of columns: first down one part of them, then over the parts' results."""
+    run = target.tile_bytes // 32  # as mapping_choice cuts them
+    blocks, slots = -(-columns // run), target.row_slots
+    numbers = f"{columns} columns of {length} on {slots} blocks"
+    if 2 * blocks > slots:
+        return SplitDecision(name, 1, f"{numbers}: {blocks} runs of columns keep them busy")
+    most = min(slots, math.isqrt(length))
+    parts = next((count for count in range(most, most // 4, -1) if count > 1 and length % count == 0), 1)
+    if parts == 1:
+        return SplitDecision(name, 1, f"{numbers}: no number of parts up to {most} divides them")
+    alone_ns = length * min(run, columns) * operand.dtype.size_bytes / target.block_bytes_per_ns
+    # besides the barrier, few blocks start anew to go down the parts' results
+    saved, cost = alone_ns * (1 - 1 / parts - parts / length), 2 * target.barrier_ns
     numbers = f"{numbers}: {parts} parts would save {saved / 1e3:.1f} us"
     if saved <= cost:
         return SplitDecision(name, 1, f"{numbers}, less than a phase's {cost / 1e3:.1f} us")
@@ -165,6 +196,13 @@ class _Splitter:
         if wide:  # partial results are not rounded to f16 or bf16
             x = self.build("convert", x, dtype=DType.F32)
         identity = reduce_identity(kind, self.builder.nodes[x].dtype)
+        if self.of_columns:
+            x = self.build("reshape", x, shape=(self.parts, self.chunk, self.rows))
+            total = self.build(
+                "reduce", self.build("reduce", x, dimensions=(1,), kind=kind), dimensions=(0,), kind=kind
+            )
+            total = self.build("reshape", total, shape=self.node.shape)
+            return self.build("convert", total, dtype=dtype) if wide else total
         x = self._chunks(x, self.build("constant", literal=Literal(identity)))
         partial = self.build("reduce", x, dimensions=(2,), kind=kind)
         if self.parts <= MOST_COMBINED:

@@ -79,6 +79,7 @@ struct Stamp {
   uint32_t synchronised;  // block barriers that the thread has passed
   uint16_t thread;
   uint16_t began;  // grid barriers at which the thread has arrived
+  uint32_t atomic;  // whether it is an atomic update, which needs no order with others
 };
 
 // The last write to a word (4 bytes) or a byte, and up to two reads since that are not ordered with each other.
@@ -552,7 +553,12 @@ static void report_race(const Range& range, long long index, const char* does, c
 
 static inline void check_cell(Cell& cell, const Range& range, long long index, bool write) {
   const Thread& self = *state.current;
-  if (!is_ordered(cell.write, self)) report_race(range, index, write ? "overwrites" : "reads", cell.write, "wrote");
+  const bool among_atomics = self.now.atomic && cell.write.atomic;
+  if (!among_atomics && !is_ordered(cell.write, self)) report_race(range, index, write ? "overwrites" : "reads", cell.write, "wrote");
+  if ((!write || self.now.atomic) && cell.write.clock == 0 && !range.memory->initialised) {
+    report("uninitialised", range.name, index, "%s[%lld]: block %u thread %u reads it before anything was written there", range.name,
+           index, self.now.block, self.now.thread);
+  }
   if (write) {
     for (const Stamp& read : cell.reads) {
       if (!is_ordered(read, self)) report_race(range, index, "overwrites", read, "read");
@@ -560,10 +566,6 @@ static inline void check_cell(Cell& cell, const Range& range, long long index, b
     cell.write = self.now;
     cell.reads[0].clock = cell.reads[1].clock = 0;
     return;
-  }
-  if (cell.write.clock == 0 && !range.memory->initialised) {
-    report("uninitialised", range.name, index, "%s[%lld]: block %u thread %u reads it before anything was written there", range.name,
-           index, self.now.block, self.now.thread);
   }
   remember_read(cell, self);
 }
@@ -680,6 +682,18 @@ struct ConstBuffer {
   const Range range;
   ConstElement<T> operator[](long long index) const { return {range, index}; }
 };
+
+// An atomic update of an element of type int.
+template <class F>
+inline void update_atomically(const Buffer<int>& buffer, long long index, int value, F better) {
+  state.current->now.atomic = 1;
+  if (char* address = touch(buffer.range, index, sizeof(int), true)) {
+    int before;
+    memcpy(&before, address, sizeof before);
+    if (better(value, before)) memcpy(address, &value, sizeof value);
+  }
+  state.current->now.atomic = 0;
+}
 
 // Whether `bytes` bytes from an element on can be moved by one instruction: the address must be a multiple of them.
 template <class B>
@@ -933,6 +947,9 @@ STITCH_EMULATOR_SHUFFLES(float)
 STITCH_EMULATOR_SHUFFLES(double)
 #undef STITCH_EMULATOR_SHUFFLES
 
+static inline bool stitch_is_Min(int a, int b) { return a < b; }
+static inline bool stitch_is_Max(int a, int b) { return a > b; }
+#define STITCH_ATOMIC(kind, buffer, index, value) emulator::update_atomically(buffer, index, value, stitch_is_##kind)
 #define STITCH_GLOBAL(T, name, pointer, elements) \
   const emulator::Buffer<T> name { emulator::declare_global(#name, pointer, elements, sizeof(T)) }
 #define STITCH_GLOBAL_CONST(T, name, pointer, elements) \

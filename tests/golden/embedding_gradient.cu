@@ -90,19 +90,20 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
           }
         }
         stitch_group_sync<32>();
-        for (int p_base = r; p_base < 64; p_base += 64) {
+        const int p_stop = 64;
+        for (int p_base = r; p_base < p_stop; p_base += 64) {
           unsigned p_hits = 0;
           #pragma unroll
           for (int p_turn = 0; p_turn < 2; ++p_turn) {
             const int p_own = p_base + p_turn * 32 + thread;
-            const bool p_there = p_own < 64;
-            const int p = p_there ? p_own : 63;
+            const bool p_there = p_own < p_stop;
+            const int p = p_there ? p_own : p_stop - 1;
             const int t4 = b0[p];
             const long long start_16a093c24e39 = stitch_index(t4);
             if (p_there & (((start_16a093c24e39 - start_e80bf0c1765b) >= 0) & ((start_16a093c24e39 - start_e80bf0c1765b) < 1))) p_hits |= 1u << p_turn;
           }
           if (stitch_ballot(p_hits != 0) == 0) continue;
-          for (int p_turn = 0; p_turn < 2; ++p_turn) {
+          for (int p_turn = 0; p_turn < 2 && p_base + p_turn * 32 < p_stop; ++p_turn) {
             unsigned p_rest = stitch_ballot(p_hits >> p_turn & 1);
             while (p_rest != 0) {
               float update_all[2][8];

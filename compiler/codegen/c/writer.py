@@ -91,6 +91,7 @@ class Writer:
         return f"const long long {name} = stitch_clamp_index({value}, {statement.variable.extent - 1}ll);"
 
     def _update(self, statement: loops.Update) -> str:
+        assert not statement.atomic, "a CPU's tasks never update one element side by side"
         element = f"b{statement.buffer}[{index_text(statement.index)}]"
         value = statement.value
         if statement.kind != "replace":

@@ -35,6 +35,8 @@ from .layout import REDUCE_BYTES, THREAD, WARP, Deal, How, Layout
 from .survey import is_distributed, is_row_loop
 from .vectors import Vectors
 
+ATOMICS = {"min": "Min", "max": "Max"}
+"""CUDA's name of each kind of atomic update that does not depend on the order of updates."""
 MOST_TESTS = 8
 """Iterations that a thread tests at once in a Find or Visit, so that as many of its loads are under way together."""
 MOST_AHEAD = 4
@@ -118,6 +120,10 @@ class CudaWriter(Writer):
                 yield f"{pad}stitch_put_bf16(stored{number}, element, {statement.value});"
             else:
                 yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
+        elif isinstance(statement, loops.Update) and statement.atomic:
+            place = f"b{statement.buffer}, {index_text(statement.index)}"
+            line = f"{pad}STITCH_ATOMIC({ATOMICS[statement.kind]}, {place}, {statement.value});"
+            yield from self._by_one(iter([line]), pad)
         elif isinstance(statement, (loops.Store, loops.Update)):
             yield from self._by_one(super().statement(statement, indent), pad)
         elif isinstance(statement, loops.Assign):
@@ -266,10 +272,11 @@ class CudaWriter(Writer):
         depth = max(1, min(MOST_AHEAD, AHEAD_REGISTERS // slots))
         if value.name in places.offsets or sum(1 for _ in walk(visit.ahead)) > CHEAP_STATEMENTS:
             depth = 1
-        begin, end = index_text(visit.start), visit.extent
-        yield f"{pad}for (int {name}_base = {begin}; {name}_base < {end}; {name}_base += {turns * WARP}) {{"
+        yield f"{pad}const int {name}_stop = {index_text(visit.stop)};"
+        begin, there = index_text(visit.start), f"{name}_base + {name}_turn * {WARP} < {name}_stop"
+        yield f"{pad}for (int {name}_base = {begin}; {name}_base < {name}_stop; {name}_base += {turns * WARP}) {{"
         yield from self._hits(visit, turns, indent + 1)
-        yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {turns}; ++{name}_turn) {{"
+        yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {turns} && {there}; ++{name}_turn) {{"
         yield f"{pad}    unsigned {name}_rest = stitch_ballot({name}_hits >> {name}_turn & 1);"
         yield f"{pad}    while ({name}_rest != 0) {{"
         here = f"{name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1"
@@ -308,12 +315,14 @@ class CudaWriter(Writer):
         """Tests `turns` iterations by each thread, without a branch between their loads; bit k of `hits` is the k-th of them. Goes on
         to the next ones if there is no hit at all."""
         pad, name = "  " * indent, search.variable.name
+        stop = f"{name}_stop" if isinstance(search, loops.Visit) else str(search.extent)
+        last = f"{stop} - 1" if isinstance(search, loops.Visit) else str(search.extent - 1)
         yield f"{pad}unsigned {name}_hits = 0;"
         yield f"{pad}#pragma unroll"
         yield f"{pad}for (int {name}_turn = 0; {name}_turn < {turns}; ++{name}_turn) {{"
         yield f"{pad}  const int {name}_own = {name}_base + {name}_turn * {WARP} + {THREAD};"
-        yield f"{pad}  const bool {name}_there = {name}_own < {search.extent};"
-        yield f"{pad}  const int {name} = {name}_there ? {name}_own : {search.extent - 1};"
+        yield f"{pad}  const bool {name}_there = {name}_own < {stop};"
+        yield f"{pad}  const int {name} = {name}_there ? {name}_own : {last};"
         yield from self.body(search.test, indent + 1)
         yield f"{pad}  if ({name}_there & {guard_text(search.guard)}) {name}_hits |= 1u << {name}_turn;"
         yield f"{pad}}}"

@@ -23,6 +23,7 @@ template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N
     asm("" : "+l"(place));                                \
     *(StitchVector<T, N>*)((buffer) + place) = vector;    \
   }
+#define STITCH_ATOMIC(kind, buffer, index, value) atomic##kind((buffer) + (index), value)
 #define STITCH_GLOBAL(T, name, pointer, elements) T* const name = (T*)(pointer)
 #define STITCH_GLOBAL_CONST(T, name, pointer, elements) const T* const __restrict__ name = (const T*)(pointer)
 #define STITCH_SHARED(T, name, offset, elements) T* const name = (T*)(stitch_shared + (offset))

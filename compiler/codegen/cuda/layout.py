@@ -215,7 +215,7 @@ class Layout:
                 return value.buffer in self.both
             return isinstance(value, loops.LoadLocal) and self.places.is_common(value.local)
         if isinstance(statement, loops.Update):
-            return True  # the next index of a scatter may point to another thread's element
+            return not statement.atomic  # the next index of a scatter may point to another thread's element
         if isinstance(statement, loops.Store):
             return statement.buffer in self.both
         if isinstance(statement, (loops.Assign, loops.Combine, loops.Scan)):

@@ -19,7 +19,7 @@ from stitchfleet.compiler.planning.splitting import split_long_rows
 from stitchfleet.compiler.targets.targets import A100, CPU, H200, T4, V100, GpuTarget
 
 from ..emulated import SMALL, build_all
-from ..library import Maker, argmax, cross_entropy, softmax
+from ..library import Maker, argmax, column_sum, cross_entropy, softmax
 
 EAGER = replace(SMALL, barrier_ns=0.0, block_bytes_per_ns=1e-3)
 """A phase costs nothing there: whatever can be split is."""
@@ -86,6 +86,24 @@ def reductions(draw: st.DrawFn) -> Graph:
     return m.done(m.op(combined, x, spread), total) if draw(st.booleans()) else m.done(total)
 
 
+def _halves_columns(length: int, *columns: int) -> Graph:
+    m = Maker("halves_columns")
+    x = m.parameter(length, *columns, dtype=DType.BF16)
+    return m.done(m.op("exp", m.reduce(x, 0)))
+
+
+def test_columns_that_are_too_many_for_one_task_and_too_few_for_the_device_are_split() -> None:
+    """8 blocks went down 1,000 columns each, 1,024 rows one after the other: 0.3 ms of a bias gradient."""
+    plan, _ = plan_for_gpu(column_sum(1024, 8000), H200)
+    assert [split.parts for split in plan.splits] == [32]
+    assert "32 parts would save" in explain(plan)
+    assert plan_for_gpu(column_sum(1024, 256), H200)[0].splits == (), "each task stores a partial result"
+    (many,) = plan_for_gpu(column_sum(64, 1_000_000), H200)[0].splits
+    assert many.parts == 1
+    (prime,) = plan_for_gpu(column_sum(1021, 8000), H200)[0].splits
+    assert prime.parts == 1
+
+
 @settings(max_examples=80, deadline=None)
 @given(reductions(), st.integers(0, 2**31))
 def test_what_is_split_has_the_same_values(graph: Graph, seed: int) -> None:
@@ -106,6 +124,8 @@ def test_what_is_split_has_the_same_values(graph: Graph, seed: int) -> None:
         cross_entropy(4, 3000),
         argmax(3, 4100, 1),
         argmax(1, 9000, 1),
+        column_sum(64, 300),
+        _halves_columns(96, 5, 60),
     ],
     ids=lambda graph: f"{graph.name}-{graph.nodes[0].type_text}",
 )

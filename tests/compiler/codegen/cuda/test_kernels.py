@@ -20,6 +20,7 @@ from stitchfleet.compiler.ir.index_maps import Index
 from stitchfleet.compiler.loops import loops
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.planning import scatters
 from stitchfleet.compiler.targets.targets import A100, GPUS, H200, T4, V100, GpuTarget
 from stitchfleet.compiler.toolchain import nvrtc
 
@@ -354,31 +355,89 @@ SCATTERS = list(itertools.product(["sum", "max", "replace"], [(5,), (40,), (3, 6
 PLACES = np.array([0, 3, 3, -1, 8, 9, 3, 100, 5, 0, 3, 7, 2, 3, 3, -(2**31), 3, 8, 4, 3, 2**31 - 1], np.int32)
 
 
-def _scatter(kind: str, window: tuple[int, ...]) -> Graph:
+def _scatter(
+    kind: str, window: tuple[int, ...], dtype: DType = DType.F32, places: int = 9, count: int = len(PLACES)
+) -> Graph:
     m = library.Maker(f"scatter_{kind}")
-    base, updates = m.parameter(9, *window), m.parameter(21, *window)
-    indices = m.parameter(21, dtype=DType.S32)
+    base, updates = m.parameter(places, *window, dtype=dtype), m.parameter(count, *window, dtype=dtype)
+    indices = m.parameter(count, dtype=DType.S32)
     numbers = GatherDimensions(tuple(range(1, 1 + len(window))), (0,), (0,), 1)
     return m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind=kind))
 
 
+def _in_order(kind: str, base: np.ndarray, updates: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """One update after the other, each result rounded to the dtype."""
+    result = base.copy()
+    for number, place in enumerate(indices):
+        if 0 <= place < len(result):
+            old, new = result[place].astype(np.float32), updates[number].astype(np.float32)
+            result[place] = {"sum": old + new, "max": np.maximum(old, new)}.get(kind, new).astype(base.dtype)
+    return result
+
+
+@pytest.mark.parametrize("table", [False, True])
 @pytest.mark.parametrize("target", ["small", "h200"])
-def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(target: str) -> None:
+def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(
+    target: str, table: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the place's owner, whichever threads come first: places named once, often and never, and indices outside."""
+    monkeypatch.setattr(scatters, "LEAST_MARKED", 1 if table else 1 << 30)
     rng = np.random.default_rng(5)
-    built = build_all([_scatter(*case) for case in SCATTERS], TARGETS[target])
-    for (kind, window), one in zip(SCATTERS, built, strict=True):
+    cases = [(kind, window, DType.F32) for kind, window in SCATTERS]
+    cases += [(kind, (40,), DType.BF16) for kind in ("sum", "max", "replace")]
+    cases += [("sum", (), DType.F32), ("sum", (1031,), DType.F32)]
+    built = build_all([_scatter(*case) for case in cases], TARGETS[target])
+    named = [PLACES, np.full(21, 4), np.roll(np.arange(21) - 5, 7), np.full(21, 9), np.repeat([2, -1, 7], 7)]
+    for (kind, window, dtype), one in zip(cases, built, strict=True):
+        assert ("STITCH_ATOMIC" in one.kernel.text) == table
         assert "stitch_ballot" in one.kernel.text
-        x, u = (rng.standard_normal((n, *window)).astype(np.float32) for n in (9, 21))
-        expected = x.copy()
-        for number, place in enumerate(PLACES):
-            if 0 <= place < 9:
-                old = expected[place]
-                expected[place] = {"sum": old + u[number], "max": np.maximum(old, u[number])}.get(kind, u[number])
-        for seed in range(3):
-            (found,), messages = one.run([x, u, PLACES], seed)
+        x, u = (rng.standard_normal((n, *window)).astype(dtype.numpy) for n in (9, 21))
+        for seed, places in enumerate(named):
+            indices = places.astype(np.int32)
+            (found,), messages = one.run([x, u, indices], seed)
             assert messages == []
-            assert np.array_equal(found, expected), "to the last bit: one addition after the other"
+            assert np.array_equal(found, _in_order(kind, x, u, indices)), "to the last bit: one update after the other"
+
+
+def test_many_indices_are_marked_in_one_table_for_all_scatters_that_share_them() -> None:
+    m = library.Maker("two_scatters")
+    count, indices = 2050, m.parameter(2050, dtype=DType.S32)
+    numbers = GatherDimensions((1,), (0,), (0,), 1)
+    made = []
+    for window in (3, 18):
+        base, updates = m.parameter(70, window), m.parameter(count, window)
+        made.append(m.op("scatter", base, indices, updates, scatter=numbers, kind="sum"))
+    graph = m.done(*made)
+    (one,) = build_all([graph], TARGETS["h200"])
+    assert len(one.kernel.loops.phases) == 3, "fill and clear, mark, apply"
+    assert one.kernel.text.count("STITCH_ATOMIC(Min") == 1
+    rng = np.random.default_rng(6)
+    places = np.minimum(rng.integers(-5, 120, count), 80).astype(np.int32)
+    tensors = {
+        tuple(node.shape): rng.standard_normal(node.shape).astype(np.float32)
+        for node in graph.nodes
+        if node.op == "parameter" and node.dtype is DType.F32
+    }
+    inputs = [
+        places if node.dtype is DType.S32 else tensors[tuple(node.shape)]
+        for node in graph.nodes
+        if node.op == "parameter"
+    ]
+    found, messages = one.run(inputs, 1)
+    assert messages == []
+    for result, window in zip(found, (3, 18), strict=True):
+        assert np.array_equal(result, _in_order("sum", tensors[70, window], tensors[count, window], places))
+
+
+def test_a_row_of_few_is_cut_where_it_only_computes() -> None:
+    """A concatenation whose parts are transposed: 3 rows of 7 times 21 elements become 21 rows."""
+    m = library.Maker("few_rows")
+    long, short = m.parameter(7, 3, 20), m.parameter(7, 3, 1)
+    both = m.op("concatenate", long, m.op("exp", short), dimension=2)
+    graph = m.done(m.op("transpose", both, permutation=(1, 0, 2)))
+    (one,) = build_all([graph], TARGETS["h200"])
+    assert [nest.rows for phase in one.kernel.loops.phases for nest in phase.nests] == [21]
+    assert one.complaint(Regime.NORMAL, 1) is None
 
 
 def test_windows_that_overlap_in_part_are_left_to_one_task_each() -> None:
