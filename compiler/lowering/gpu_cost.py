@@ -3,8 +3,8 @@ it computes, and gives the reasons in words.
 
     a phase   needs time for three things that overlap in part (OVERLAP):
               - memory       its bytes at the device's bandwidth, or at the share of it that the multiprocessors at work can use
-              - latency      its work items, one after the other in as many places as blocks run at once; an item takes the time of its
-                             longest chain of dependent steps (`Chain`): what it waits for, whatever the number of bytes
+              - latency      its work items, one after the other in as many places as blocks run at once; an item takes the time of
+                             its longest chain of dependent steps (`Chain`): what it waits for, whatever the number of bytes
               - arithmetic   by the lanes that are at work
               and never less than one work item of any of its nests takes on one multiprocessor
     a kernel  takes a launch, its phases, a grid barrier between two phases, and the spilled registers, written and read once per wave
@@ -12,9 +12,8 @@ it computes, and gives the reasons in words.
 Bytes that an earlier phase of the same kernel has touched, or an earlier loop of the same nest, come from a cache. If the kernel
 touches more than fits into the L2 cache, the share that comes from there is the share that would fit.
 
-The figures are the device's (targets.py). The times of a chain's steps, OVERLAP and ARITHMETIC were fitted to 231 kernels on an H200 (see
-docs/gpu.md): the model's error is a factor of 1.45 (root mean square of the logarithm), and the block size that it prefers is 10 %
-slower than the best one measured.
+The figures are the device's (targets.py). The times of a chain's steps, OVERLAP and ARITHMETIC were fitted to 231 kernels on an H200
+(docs/gpu.md): the model's error is a factor of 1.45 (root mean square of the logarithm).
 """
 
 from __future__ import annotations
@@ -151,7 +150,8 @@ class KernelCost:
             yield (
                 f"  phase {number}: {_size(work.bytes_moved)}{again}, {work.blocks} work items in "
                 f"{phase.waves} wave{'s' if phase.waves > 1 else ''}, {phase.threads} threads: memory {phase.memory_ns / 1e3:.1f}, "
-                f"latency {phase.latency_ns / 1e3:.1f}, arithmetic {phase.compute_ns / 1e3:.1f}, a block alone {phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
+                f"latency {phase.latency_ns / 1e3:.1f}, arithmetic {phase.compute_ns / 1e3:.1f}, a block alone "
+                f"{phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
             )
 
 

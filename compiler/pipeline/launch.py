@@ -26,6 +26,8 @@ from .backend import Progress, silent
 BLOCKS: Final = (128, 256, 512, 1024)
 REGISTERS: Final = (32, 64, 128)
 """Registers per thread: they leave all of a multiprocessor's 2048 threads at work, half of them, or a quarter."""
+LONG_ROW_PER_THREAD: Final = 32
+"""Elements per thread of the longest row that a warp takes in one of the candidates."""
 LONG_TEXT: Final = 64_000
 """A kernel with a longer text (in characters) is built only once, with the usual launch: NVRTC takes 11 s for 200,000."""
 MEASURED: Final = 6
@@ -150,7 +152,8 @@ def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:
 
 
 def _targets(target: GpuTarget) -> Iterator[GpuTarget]:
-    """The device with each block size and register limit, its usual ones first; without combinations that amount to the same."""
+    """The device with each block size and register limit, its usual ones first; without combinations that amount to the same. Then
+    with warps that take longer rows, of which a block takes several."""
     seen: set[tuple[int, int]] = set()
     for block in dict.fromkeys((target.block, *BLOCKS)):
         for registers in dict.fromkeys((target.assumed_registers, *REGISTERS)):
@@ -159,3 +162,4 @@ def _targets(target: GpuTarget) -> Iterator[GpuTarget]:
             if at_once and block <= changed.threads_per_multiprocessor and (block, at_once) not in seen:
                 seen.add((block, at_once))
                 yield changed
+    yield replace(target, row_per_thread=LONG_ROW_PER_THREAD)

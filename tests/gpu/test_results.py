@@ -16,11 +16,21 @@ def test_the_table_has_each_case_and_what_went_wrong(tmp_path: Path) -> None:
     write_cases(tmp_path, [Case("softmax-2x3", "micro", "softmax", ("softmax-2x3.128x1", "softmax-2x3.256x1"), 1000)])
     rows = [
         {"name": "softmax-2x3", "kernel": "softmax-2x3.128x1", "regime": "normal", "wrong": ""},
-        {"name": "softmax-2x3", "kernel": "softmax-2x3.256x1", "regime": "normal", "wrong": "output 0 has 1 wrong elements"},
+        {
+            "name": "softmax-2x3",
+            "kernel": "softmax-2x3.256x1",
+            "regime": "normal",
+            "wrong": "output 0 has 1 wrong elements",
+        },
         {"name": "softmax-2x3", "contestant": "stitchfleet", "kernel": "softmax-2x3.128x1", "us": 3.0},
         {"name": "softmax-2x3", "contestant": "stitchfleet", "kernel": "softmax-2x3.256x1", "us": 2.0},
         {"name": "softmax-2x3", "contestant": "xla", "us": None, "busy_us": 5.0},
-        {"copy_bytes": 1000, "us": 1.0},
+        {"name": "softmax-2x3", "contestant": "xla tuned", "us": 6.0, "busy_us": 5.5},
+        {"name": "softmax-2x3", "contestant": "inductor", "us": 4.0, "us_without_graph": 9.0},
+        {"copy_bytes": 1000, "us": 1.5, "us_without_graph": 1.0},
+        {"name": "crnn", "contestant": "xla", "wall_us": 30.0, "us": 28.0, "busy_us": 20.0, "kernels": 7.0},
+        {"name": "crnn", "contestant": "stitchfleet in xla", "wall_us": 20.0, "us": 18.0, "kernels": 3.0},
+        {"name": "crnn", "contestant": "xla", "distance": 1e-6},
         {"worker": "torch", "error": "the process has ended with -11"},
     ]
     file = tmp_path / "results.jsonl"
@@ -29,7 +39,10 @@ def test_the_table_has_each_case_and_what_went_wrong(tmp_path: Path) -> None:
     assert "2 judgements, 1 wrong" in text
     assert "torch: the process has ended with -11" in text
     (line,) = [line for line in text.splitlines() if line.startswith("softmax-2x3")]
-    assert line.split() == ["softmax-2x3", "2.00", "3.00", "5.00", "-", "-", "-", "50%", "2.50"]
+    assert line.split() == ["softmax-2x3", "3.00", "2.00", "5.00", "6.00", "4.00", "50%", "2.50"]
+    (line,) = [line for line in text.splitlines() if line.startswith("crnn")]
+    assert line.split() == ["crnn", "xla", "30.0", "20.0", "1.50", "7", "3", "1e-06"]
+    assert "| softmax-2x3 | 3.00 | 2.00 |" in table(file, tmp_path, markdown=True)
 
 
 def test_executions_are_told_apart_by_the_number_of_their_kernels() -> None:
