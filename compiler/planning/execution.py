@@ -102,7 +102,7 @@ def execution_of(
         return _scatter(graph, graph.nodes[first.node], target)
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     lanes = is_lane_wise(nest, target)
-    per_task = rows_per_task(nest, cost, partial, lanes, target)
+    per_task = rows_per_task(nest, cost, partial, lanes, target, nest.rows if family is None else family.rows)
     if first.kind is SegmentKind.SCAN:
         extent = graph.nodes[first.node].shape[attribute(graph.nodes[first.node], "dimension", int)]
         is_short = mapping.inner == extent <= target.unroll_row
@@ -135,11 +135,11 @@ def is_lane_wise(nest: Nest, target: Target) -> bool:
     return longest <= target.unroll_row and nest.rows >= 4 * target.lanes and not (shared and longest > 4)
 
 
-def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target) -> int:
+def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target, rows_in_all: int) -> int:
     """Number of rows per task; the last task may have fewer. partial: each task stores partial results. lanes: the rows are the
-    lanes of a vector loop."""
+    lanes of a vector loop. rows_in_all: of the nest, or of all components of its family."""
     if isinstance(target, GpuTarget):
-        return _rows_per_group(nest, cost, partial, lanes, target)
+        return _rows_per_group(nest, cost, partial, lanes, target, rows_in_all)
     assert isinstance(target, CpuTarget)
     wanted = MIN_PARTIAL_NS if partial else target.task_ns
     tasks = max(1, min(nest.rows, int(cost.one_core_ns / wanted)))
@@ -151,15 +151,18 @@ def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target
     return max(rows, 1)
 
 
-def _rows_per_group(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: GpuTarget) -> int:
+def _rows_per_group(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: GpuTarget, rows_in_all: int) -> int:
     """Rows per task on a GPU, where a task is what one group of threads does. With partial results there are as many tasks as groups
     that run at once (AStitch's vertical packing). Without them a task is one row, or one flat run of elements for a block's threads,
-    of the same number of bytes for every dtype."""
+    of the same number of bytes for every dtype: fewer where one element per thread already occupies no more than the whole device,
+    and more where all blocks still have several tasks, so that a thread loads two vectors before it waits for one."""
     least = target.block * target.flat_per_thread * max(1, 4 // cost.widest) if lanes else 1
     if not partial:
-        longest = max(mapping.inner for _, mapping in nest.placed)
-        # Twice as many where all blocks still have several tasks: a thread then loads two vectors before it waits for one.
-        return 2 * least if longest == 1 and nest.rows >= 2 * least * WAVES * target.row_slots else least
+        if not lanes or max(mapping.inner for _, mapping in nest.placed) > 1:
+            return least
+        if rows_in_all <= target.block * target.multiprocessors:
+            return target.block
+        return 2 * least if rows_in_all >= 2 * least * WAVES * target.row_slots else least
     rows = max(least, -(-nest.rows // target.partial_tasks))
     return -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT if lanes else rows  # so that a task's elements go in vectors
 

@@ -137,8 +137,8 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   STITCH_GLOBAL(float, b1, p1, 64);
   const int thread = threadIdx.x;
   const int task = work;
-  const int first_row = task * 1024;
-  const int last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
+  const int first_row = task * 256;
+  const int last_row = first_row + 256 < 64 ? first_row + 256 : 64;
   for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);

@@ -153,8 +153,8 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   STITCH_GLOBAL(float, b1, p1, 1);
   const int thread = threadIdx.x;
   const int task = work;
-  const int first_row = task * 1024;
-  const int last_row = first_row + 1024 < 1 ? first_row + 1024 : 1;
+  const int first_row = task * 256;
+  const int last_row = first_row + 256 < 1 ? first_row + 256 : 1;
   const float t1 = b0[0];
   const float t2 = (t1 * 0x1.99999a0000000p-8f);
   for (int r = first_row + thread; r < last_row; r += 256) {

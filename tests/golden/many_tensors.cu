@@ -43,12 +43,11 @@
 //   return %10, %7, %20, %17, %30, %27, %34, %38, %40
 // }
 
-// 7 blocks of 256 threads, 0 bytes of shared memory
+// 20 blocks of 256 threads, 0 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[24]; };
 
-template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int first_row, const int last_row) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int first_row, const int last_row) {
   STITCH_GLOBAL(float, b0, p0, last_row);
   STITCH_GLOBAL(float, b1, p1, last_row);
   STITCH_GLOBAL(float, b2, p2, last_row);
@@ -57,31 +56,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   STITCH_GLOBAL(float, b5, p5, last_row);
   const int thread = threadIdx.x;
   const float t6 = b4[0];
-  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  #pragma unroll 1
-  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
-    STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b1, r_first, true);
-    STITCH_LOAD_NEIGHBOURS(float, 4, t5_vector, b3, r_first, true);
-    StitchVector<float, 4> stored0;
-    StitchVector<float, 4> stored1;
-    #pragma unroll
-    for (int element = 0; element < 4; ++element) {
-      const int r = r_first + element;
-      const float t1 = t1_vector.value[element];
-      const float t2 = (t1 * 0x1.cccccc0000000p-1f);
-      const float t3 = t3_vector.value[element];
-      const float t4 = (t2 + t3);
-      const float t5 = t5_vector.value[element];
-      const float t7 = (t4 * t6);
-      const float t8 = (t5 - t7);
-      stored0.value[element] = t4;
-      stored1.value[element] = t8;
-    }
-    STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
-    STITCH_STORE_NEIGHBOURS(float, 4, b5, r_first, stored1, true);
-  }
-  for (int r = whole + thread; r < last_row; r += 256) {
+  for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.cccccc0000000p-1f);
     const float t3 = b1[r];
@@ -94,44 +69,17 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int first_row, const int last_row) {
-  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) & ((unsigned long long)p5 % 16 == 0);
-  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, first_row, last_row);
-  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, first_row, last_row);
-}
-
-template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, void* p2, const int first_row, const int last_row) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const int first_row, const int last_row) {
   STITCH_GLOBAL(float, b0, p0, last_row);
   STITCH_GLOBAL_CONST(float, b1, p1, 1);
   STITCH_GLOBAL(float, b2, p2, last_row);
   const int thread = threadIdx.x;
   const float t2 = b1[0];
-  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  #pragma unroll 1
-  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
-    StitchVector<float, 4> stored0;
-    #pragma unroll
-    for (int element = 0; element < 4; ++element) {
-      const int r = r_first + element;
-      const float t1 = t1_vector.value[element];
-      const float t3 = (t1 * t2);
-      stored0.value[element] = t3;
-    }
-    STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
-  }
-  for (int r = whole + thread; r < last_row; r += 256) {
+  for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t3 = (t1 * t2);
     b2[r] = t3;
   }
-}
-
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const int first_row, const int last_row) {
-  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0);
-  if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, p2, first_row, last_row);
-  else stitch_kernel_nest1_vectors<false>(p0, p1, p2, first_row, last_row);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const int work) {
@@ -139,8 +87,8 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   STITCH_GLOBAL(float, b1, p1, 33);
   const int thread = threadIdx.x;
   const int task = work;
-  const int first_row = task * 1024;
-  const int last_row = first_row + 1024 < 33 ? first_row + 1024 : 33;
+  const int first_row = task * 256;
+  const int last_row = first_row + 256 < 33 ? first_row + 256 : 33;
   for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (-(t1));
@@ -161,11 +109,11 @@ static __constant__ const struct { int start, rows; int tensors[3]; } stitch_ker
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (int work = blockIdx.x; work < 7; work += gridDim.x) {
-    if (work < 5) {
+  for (int work = blockIdx.x; work < 20; work += gridDim.x) {
+    if (work < 17) {
       const int task = work;
-      const int begin = task * 1024;
-      const int end = begin + 1024;
+      const int begin = task * 256;
+      const int end = begin + 256;
       int one = 0, above = 3;
       while (above - one > 1) {
         const int middle = (one + above) / 2;
@@ -179,10 +127,10 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
         if (from < to) stitch_kernel_nest0(tensors.p[stitch_kernel_table0[one].tensors[0]], tensors.p[stitch_kernel_table0[one].tensors[1]], tensors.p[stitch_kernel_table0[one].tensors[2]], tensors.p[stitch_kernel_table0[one].tensors[3]], tensors.p[0], tensors.p[stitch_kernel_table0[one].tensors[5]], from, to);
       }
     }
-    else if (work < 6) {
-      const int task = work - 5;
-      const int begin = task * 1024;
-      const int end = begin + 1024;
+    else if (work < 19) {
+      const int task = work - 17;
+      const int begin = task * 256;
+      const int end = begin + 256;
       int one = 0, above = 2;
       while (above - one > 1) {
         const int middle = (one + above) / 2;
@@ -197,7 +145,7 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
       }
     }
     else {
-      stitch_kernel_nest2(tensors.p[14], tensors.p[23], work - 6);
+      stitch_kernel_nest2(tensors.p[14], tensors.p[23], work - 19);
     }
   }
 }

@@ -32,7 +32,7 @@ from .chain import chain_of
 from .layout import MOST_TURNS, THREAD, WARP, Layout, assign
 from .reduction import task_body
 from .survey import NARROW, distributed_loops, is_interleaved
-from .vectors import row_widths
+from .vectors import only_computes, row_widths
 
 MOST_PARAMETERS = 400
 """Most pointers that are passed as launch parameters (4 KiB in all); with more, a table of pointers is in memory."""
@@ -148,6 +148,8 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
+    if only_computes(nest.body) and longest >= target.block and nest.rows <= target.multiprocessors:
+        return target.block  # a row for each multiprocessor at most
     threads = 1
     while threads < min(WARP, longest):
         threads *= 2

@@ -40,10 +40,11 @@ def test_the_papers_case_of_few_long_rows_fills_the_device(target: GpuTarget, pa
 
 @pytest.mark.parametrize("target", [V100, T4, A100, H200])
 def test_the_papers_case_of_many_short_rows_is_packed(target: GpuTarget) -> None:
-    """<750000,32>, which XLA gives to 750,000 blocks of 32 threads: a warp for each row, a block of several warps."""
+    """<750000,32>, which XLA gives to 750,000 blocks of 32 threads: eight threads with a vector each for a row, a
+    block of several warps."""
     plan, kernel = plan_for_gpu(softmax(750_000, 32), target)
     assert plan.splits == ()
-    assert kernel.blocks == -(-750_000 // (target.block // 32))
+    assert kernel.blocks == -(-750_000 // (target.block // 8))
     assert len(plan.levels) == 1
 
 

@@ -293,6 +293,18 @@ def test_a_short_row_has_as_many_threads_as_vectors() -> None:
         assert found[0] == found[1], "to the last bit"
 
 
+def test_little_work_is_spread_over_the_device_and_much_goes_two_vectors_at_a_time() -> None:
+    texts = {}
+    for rows, length in ((100, 256), (140, 256), (20_000, 1), (1 << 18, 1), (1 << 25, 1)):
+        m = library.Maker("spread")
+        shape = (rows, length) if length > 1 else (rows,)
+        kernel = plan_for_gpu(m.done(m.op("tanh", m.parameter(*shape))), H200)[1]
+        texts[rows] = (kernel.blocks, kernel.text.count("STITCH_LOAD_NEIGHBOURS"))
+    assert texts == {100: (100, 0), 140: (35, 1), 20_000: (79, 0), 1 << 18: (256, 1), 1 << 25: (1 << 14, 2)}
+    blocks = [plan_for_gpu(library.embedding(rows, 256, 50), H200)[1].blocks for rows in (100, 200)]
+    assert blocks == [100, 25], "a block's threads for each row, or a warp"
+
+
 def test_a_row_that_is_far_into_a_tensor_has_a_wide_position() -> None:
     for rows, ctype in ((1 << 20, "int"), (1 << 23, "long long")):
         m = library.Maker("far")
@@ -323,7 +335,7 @@ def test_what_a_thread_owns_in_shared_memory_lies_by_threads() -> None:
 
 
 def test_an_embeddings_rows_are_loaded_by_vectors() -> None:
-    (one,) = build_all([library.embedding(64, 256, 50)], TARGETS["h200"])
+    (one,) = build_all([library.embedding(200, 256, 50)], TARGETS["h200"])
     assert re.search(r"STITCH_LOAD_NEIGHBOURS\(float, 4, \w+, b\d+, \w+ \* 256", one.kernel.text)
     for seed in (2, 3):
         assert one.complaint(Regime.NORMAL, seed) is None
