@@ -253,9 +253,13 @@ class CudaWriter(Writer):
         """Visits several iterations at once: `ahead` for each of them, so that their loads are under way together, and then the
         bodies in order. First as many as possible while there are so many; then a few, of which some may not exist."""
         pad, name, places = "  " * indent, visit.variable.name, self.layout.places
-        turns, most = _tests_of(visit), AHEAD_REGISTERS // places.registers.get(visit.value.name, 1)
-        if visit.value.name in places.offsets or sum(1 for _ in walk(visit.ahead)) > CHEAP_STATEMENTS:
-            most = 1
+        turns, most, value = _tests_of(visit), 1, visit.value
+        if (
+            value is not None
+            and value.name not in places.offsets
+            and sum(1 for _ in walk(visit.ahead)) <= CHEAP_STATEMENTS
+        ):
+            most = AHEAD_REGISTERS // places.registers.get(value.name, 1)
         yield f"{pad}const int {name}_stop = {index_text(visit.stop)};"
         begin, there = index_text(visit.start), f"{name}_base + {name}_turn * {WARP} < {name}_stop"
         yield f"{pad}for (int {name}_base = {begin}; {name}_base < {name}_stop; {name}_base += {turns * WARP}) {{"
@@ -277,10 +281,9 @@ class CudaWriter(Writer):
         again, and its result is not used."""
         pad, name, value, places = "  " * indent, visit.variable.name, visit.value, self.layout.places
         here, rest = f"{name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1", f"{name}_rest &= {name}_rest - 1;"
-        if depth == 1:
+        if depth == 1 or value is None:
             yield from (f"{pad}const int {name} = {here};", f"{pad}{rest}")
-            yield from self.statement(value, indent)
-            yield from self.body((*visit.ahead, *visit.body), indent)
+            yield from self.body(visit.each, indent)
             return
         ctype = REGISTER_TYPE[value.dtype]
         size = "" if places.is_scalar(value.name) else f"[{places.registers[value.name]}]"
