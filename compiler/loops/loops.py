@@ -298,8 +298,8 @@ class Find:
 @dataclass(frozen=True)
 class Visit:
     """Runs `body`, one after the other, for the values of `variable` in [start, stop) for which `guard` holds after the statements
-    `test`; `stop` is greater than `start`, and at most `extent`. `ahead` runs before `body`, and fills the local `value` for it;
-    it depends on no earlier value's body, so that it may already run for some of the next values."""
+    `test`; `stop` is greater than `start`, and at most `extent`. `ahead` runs before `body`, and fills the local `value` for it,
+    if there is one; it depends on no earlier value's body, so that it may already run for some of the next values."""
 
     variable: Var
     start: Index
@@ -307,9 +307,14 @@ class Visit:
     extent: int
     test: tuple[Statement, ...]
     guard: Guard
-    value: Local
+    value: Local | None
     ahead: tuple[Statement, ...]
     body: tuple[Statement, ...]
+
+    @property
+    def each(self) -> tuple[Statement, ...]:
+        """All that runs for one value of `variable`, in order."""
+        return (*(() if self.value is None else (self.value,)), *self.ahead, *self.body)
 
 
 Search: TypeAlias = "Find | Visit"
@@ -327,7 +332,7 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
         elif isinstance(statement, Find):
             yield from walk(statement.test)
         elif isinstance(statement, Visit):
-            yield from walk((*statement.test, statement.value, *statement.ahead, *statement.body))
+            yield from walk((*statement.test, *statement.each))
 
 
 @dataclass(frozen=True)
@@ -466,7 +471,7 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}visit {statement.variable.name} in [{statement.start}, {statement.stop}){_if(statement.guard)}:"
             yield from _statements(statement.test, indent + 2)
             yield f"{pad}then:"
-            yield from _statements((statement.value, *statement.ahead, *statement.body), indent + 2)
+            yield from _statements(statement.each, indent + 2)
         elif isinstance(statement, If):
             yield f"{pad}{_if(statement.guard).strip()}:"
             yield from _statements(statement.body, indent + 2)

@@ -22,7 +22,7 @@ from ..ops.table import literal_text
 from ..planning.access import trace
 from ..planning.execution import Execution, Mode
 from ..planning.mapping import Segment
-from ..planning.scatters import IndexTable, TableStep, scatter_work
+from ..planning.scatters import LONGEST_PIECE, IndexTable, TableStep, scatter_work
 from ..support.sequences import zip_strict
 from .context import BufferNumbers, Context
 from .values import Emitter
@@ -145,6 +145,14 @@ class _Scatter:
         """Applies to a piece of the window the updates of all indices in [first, stop) that name the place. In between, each thread
         keeps its elements in registers. As in memory, each result is rounded to the scatter's dtype."""
         dtype, kind, later = self.node.dtype, str(self.node.attributes["kind"]), Var("p", self.work.count)
+        if self.work.chunk > LONGEST_PIECE:  # too long for registers
+            emitter.push(later)
+            alike = _same_place(place, self._place(emitter, Index.of_var(later)))
+            test = emitter.pop()
+            emitter.push(later)
+            self._apply(emitter, Index.of_var(later), piece, place)
+            emitter.put(Visit(later, first, stop, self.work.count, test, alike, None, (), emitter.pop()))
+            return
         stores, lane = self.context.stores_of(self.number), Index.of_var(self.lane)
         flat = self._flat(place, piece)
         result, value = Local("result", dtype, self.work.chunk, None), Local("update", dtype, self.work.chunk, None)

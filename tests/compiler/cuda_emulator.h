@@ -922,6 +922,7 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu) {
 static inline unsigned __ballot_sync(unsigned mask, int predicate) {
   return static_cast<unsigned>(emulator::warp_operation(emulator::WarpOperation::kBallot, mask, 0, predicate != 0));
 }
+static inline int __popc(unsigned value) { return __builtin_popcount(value); }
 static inline int __ffs(int value) { return __builtin_ffs(value); }
 static inline void __threadfence() { asm volatile("" ::: "memory"); }
 static inline void __nanosleep(unsigned) { emulator::sleep_in_loop(); }

@@ -132,20 +132,19 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
               }
               #pragma unroll
               for (int p_step = 0; p_step < 2; ++p_step) {
-                if (p_step < p_count) {
-                  float (&update)[8] = update_all[p_step];
+                if (p_step >= p_count) break;
+                float (&update)[8] = update_all[p_step];
+                #pragma unroll
+                for (int w_turn = 0; w_turn < 2; ++w_turn) {
+                  const int w_first = (thread + w_turn * 32) * 4;
                   #pragma unroll
-                  for (int w_turn = 0; w_turn < 2; ++w_turn) {
-                    const int w_first = (thread + w_turn * 32) * 4;
-                    #pragma unroll
-                    for (int element = 0; element < 4; ++element) {
-                      const int w = w_first + element;
-                      const float t7 = update[w_turn * 4 + element];
-                      const float t8 = result[w_turn * 4 + element];
-                      const float t9 = (t8 + t7);
-                      const float t10 = (float)t9;
-                      result[w_turn * 4 + element] = t10;
-                    }
+                  for (int element = 0; element < 4; ++element) {
+                    const int w = w_first + element;
+                    const float t7 = update[w_turn * 4 + element];
+                    const float t8 = result[w_turn * 4 + element];
+                    const float t9 = (t8 + t7);
+                    const float t10 = (float)t9;
+                    result[w_turn * 4 + element] = t10;
                   }
                 }
               }

@@ -40,11 +40,11 @@ ATOMICS = {"min": "Min", "max": "Max"}
 MOST_TESTS = 8
 """Iterations that a thread tests at once in a Find or Visit, so that as many of its loads are under way together."""
 MOST_AHEAD = 4
-"""Most iterations for which a Visit runs `ahead` at once, ..."""
+"""Most iterations for which a Visit runs `ahead` at once although they may not exist."""
 AHEAD_REGISTERS = 16
-"""... most registers per thread that it takes for their values, ..."""
+"""The most registers per thread for the values of several iterations, ..."""
 CHEAP_STATEMENTS = 8
-"""... and the most statements of an `ahead` that may run in vain."""
+"""... and the most statements of an `ahead` that runs for several at once."""
 
 
 def _tests_of(search: loops.Find | loops.Visit) -> int:
@@ -264,51 +264,61 @@ class CudaWriter(Writer):
         yield f"{pad}}}"
 
     def _visit(self, visit: loops.Visit, indent: int) -> Iterator[str]:
-        """Visits up to `depth` iterations at once: `ahead` for each of them, so that their loads are under way together, and then
-        the bodies in order. If there are fewer, `ahead` runs for the last one again, and its result is not used."""
-        pad, name, value, ctype = "  " * indent, visit.variable.name, visit.value, REGISTER_TYPE[visit.value.dtype]
-        turns, places = _tests_of(visit), self.layout.places
-        slots = places.registers.get(value.name, 1)
-        depth = max(1, min(MOST_AHEAD, AHEAD_REGISTERS // slots))
-        if value.name in places.offsets or sum(1 for _ in walk(visit.ahead)) > CHEAP_STATEMENTS:
-            depth = 1
+        """Visits several iterations at once: `ahead` for each of them, so that their loads are under way together, and then the
+        bodies in order. First as many as possible while there are so many; then a few, of which some may not exist."""
+        pad, name, places = "  " * indent, visit.variable.name, self.layout.places
+        turns, most, value = _tests_of(visit), 1, visit.value
+        if (
+            value is not None
+            and value.name not in places.offsets
+            and sum(1 for _ in walk(visit.ahead)) <= CHEAP_STATEMENTS
+        ):
+            most = AHEAD_REGISTERS // places.registers.get(value.name, 1)
         yield f"{pad}const int {name}_stop = {index_text(visit.stop)};"
         begin, there = index_text(visit.start), f"{name}_base + {name}_turn * {WARP} < {name}_stop"
         yield f"{pad}for (int {name}_base = {begin}; {name}_base < {name}_stop; {name}_base += {turns * WARP}) {{"
         yield from self._hits(visit, turns, indent + 1)
         yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {turns} && {there}; ++{name}_turn) {{"
         yield f"{pad}    unsigned {name}_rest = stitch_ballot({name}_hits >> {name}_turn & 1);"
+        if most > MOST_AHEAD:
+            yield f"{pad}    while (__popc({name}_rest) >= {most}) {{"
+            yield from self._visit_some(visit, most, True, indent + 3)
+            yield f"{pad}    }}"
         yield f"{pad}    while ({name}_rest != 0) {{"
-        here = f"{name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1"
-        if depth == 1:
-            yield f"{pad}      const int {name} = {here};"
-            yield f"{pad}      {name}_rest &= {name}_rest - 1;"
-            yield from self.statement(value, indent + 3)
-            yield from self.body((*visit.ahead, *visit.body), indent + 3)
-        else:
-            size = "" if places.is_scalar(value.name) else f"[{slots}]"
-            step, alias = f"{name}_step", f"{ctype} (&{value.name}){size} = {value.name}_all[{name}_step];"
-            loop = [f"{pad}      #pragma unroll", f"{pad}      for (int {step} = 0; {step} < {depth}; ++{step}) {{"]
-            yield f"{pad}      {ctype} {value.name}_all[{depth}]{size};"
-            yield f"{pad}      int {name}_count = 0, {name}_next = 0;"
-            yield from loop
-            yield f"{pad}        if ({name}_rest != 0) {{"
-            yield f"{pad}          {name}_next = {here};"
-            yield f"{pad}          ++{name}_count;"
-            yield f"{pad}          {name}_rest &= {name}_rest - 1;"
-            yield f"{pad}        }}"
-            yield f"{pad}        const int {name} = {name}_next;"
-            yield f"{pad}        {alias}"
-            yield from self.body(visit.ahead, indent + 4)
-            yield f"{pad}      }}"
-            yield from loop
-            yield f"{pad}        if ({step} < {name}_count) {{"
-            yield f"{pad}          {alias}"
-            yield from self.body(visit.body, indent + 5)
-            yield f"{pad}        }}"
-            yield f"{pad}      }}"
+        yield from self._visit_some(visit, max(1, min(MOST_AHEAD, most)), False, indent + 3)
         yield f"{pad}    }}"
         yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _visit_some(self, visit: loops.Visit, depth: int, there: bool, indent: int) -> Iterator[str]:
+        """Visits the next `depth` iterations. there: whether there are so many; if there are fewer, `ahead` runs for the last one
+        again, and its result is not used."""
+        pad, name, value, places = "  " * indent, visit.variable.name, visit.value, self.layout.places
+        here, rest = f"{name}_base + {name}_turn * {WARP} + __ffs({name}_rest) - 1", f"{name}_rest &= {name}_rest - 1;"
+        if depth == 1 or value is None:
+            yield from (f"{pad}const int {name} = {here};", f"{pad}{rest}")
+            yield from self.body(visit.each, indent)
+            return
+        ctype = REGISTER_TYPE[value.dtype]
+        size = "" if places.is_scalar(value.name) else f"[{places.registers[value.name]}]"
+        alias = f"{pad}  {ctype} (&{value.name}){size} = {value.name}_all[{name}_step];"
+        loop = (f"{pad}#pragma unroll", f"{pad}for (int {name}_step = 0; {name}_step < {depth}; ++{name}_step) {{")
+        yield f"{pad}{ctype} {value.name}_all[{depth}]{size};"
+        if there:
+            yield from (*loop, f"{pad}  const int {name} = {here};", f"{pad}  {rest}")
+        else:
+            yield f"{pad}int {name}_count = 0, {name}_next = 0;"
+            yield from (*loop, f"{pad}  if ({name}_rest != 0) {{")
+            yield from (f"{pad}    {line}" for line in (f"{name}_next = {here};", f"++{name}_count;", rest))
+            yield from (f"{pad}  }}", f"{pad}  const int {name} = {name}_next;")
+        yield alias
+        yield from self.body(visit.ahead, indent + 1)
+        yield f"{pad}}}"
+        yield from loop
+        if not there:
+            yield f"{pad}  if ({name}_step >= {name}_count) break;"
+        yield alias
+        yield from self.body(visit.body, indent + 1)
         yield f"{pad}}}"
 
     def _hits(self, search: loops.Find | loops.Visit, turns: int, indent: int) -> Iterator[str]:

@@ -102,7 +102,7 @@ class Survey:
             elif isinstance(statement, loops.Find):
                 self._visit(statement.test, distributed)
             elif isinstance(statement, loops.Visit):
-                self._visit((*statement.test, statement.value, *statement.ahead, *statement.body), distributed)
+                self._visit((*statement.test, *statement.each), distributed)
 
     def _touch(self, name: str, index: Index, distributed: Loop | None, writes: bool) -> None:
         use = self.locals[name]

@@ -403,6 +403,7 @@ def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(
     for (kind, window, dtype), one in zip(cases, built, strict=True):
         assert ("STITCH_ATOMIC" in one.kernel.text) == table
         assert "stitch_ballot" in one.kernel.text
+        assert one.kernel.shared_bytes == 0, "elements are in registers, or a long window's in memory"
         x, u = (rng.standard_normal((n, *window)).astype(dtype.numpy) for n in (9, 21))
         for seed, places in enumerate(named):
             indices = places.astype(np.int32)
