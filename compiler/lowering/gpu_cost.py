@@ -108,7 +108,8 @@ class PhaseCost:
     def ns(self) -> float:
         """The time of the phase."""
         parts = (self.memory_ns, self.latency_ns, self.compute_ns)
-        return max(self.alone_ns, sum(part**OVERLAP for part in parts) ** (1 / OVERLAP))
+        together: float = sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
+        return max(self.alone_ns, together)
 
     @property
     def bound(self) -> str:

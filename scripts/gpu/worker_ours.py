@@ -154,8 +154,12 @@ class Ours:
     def _timed(self, launch: Callable[[int], None], sets: int) -> dict[str, Any]:
         """Microseconds of one launch: in a CUDA graph, and put into the stream one by one."""
 
+        def several(count: int) -> None:
+            for number in range(count):
+                launch(number)
+
         def plain(count: int) -> float:
-            return self._between(lambda: [launch(number) for number in range(count)]) / count
+            return self._between(lambda: several(count)) / count
 
         first = max(plain(sets), 0.5)
         count = max(sets, min(60, math.ceil(REPLAY_US / first)))
@@ -163,7 +167,7 @@ class Ours:
         alone = [plain(count) for _ in range(5)]
         found: dict[str, Any] = {"us_without_graph": statistics.median(alone)}
         try:
-            recorded = RecordedLaunches(self.gpu, lambda: [launch(number) for number in range(count)] and None)
+            recorded = RecordedLaunches(self.gpu, lambda: several(count))
         except GpuError as error:
             return {
                 **found,

@@ -298,15 +298,19 @@ def main() -> None:
     parser.add_argument("--platform", default="gpu")
     arguments = parser.parse_args()
     answer = answers()
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS[arguments.contestant]}".strip()
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        xla = Xla(arguments.folder, answer, arguments.contestant, arguments.platform)
-    except Exception as error:
-        answer(error=one_line(error))
-        raise SystemExit(1) from None
-    serve({name: getattr(xla, name) for name in ("prepare", "time", "inspect", "compare")}, answer)
+    # A step with our kernels gets the same kernels for its products as the step without: what XLA finds by timing is kept.
+    with tempfile.TemporaryDirectory() as kept:
+        cache = f"--xla_gpu_per_fusion_autotune_cache_dir={kept}" if arguments.platform != "cpu" else ""
+        flags = (os.environ.get("XLA_FLAGS", ""), FLAGS[arguments.contestant], cache)
+        os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if flag)
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        try:
+            xla = Xla(arguments.folder, answer, arguments.contestant, arguments.platform)
+        except Exception as error:
+            answer(error=one_line(error))
+            raise SystemExit(1) from None
+        serve({name: getattr(xla, name) for name in ("prepare", "time", "inspect", "compare")}, answer)
 
 
 if __name__ == "__main__":
