@@ -128,7 +128,7 @@ def test_the_pages_name_only_scripts_and_options_that_there_are() -> None:
     wrong, seen = [], 0
     for page in PAGES:
         for code in codes_of(page):
-            for name, words in re.findall(r"(?<![\w/])scripts/([a-z]+)(?![\w./])([^|;&]*)", code):
+            for name, words in re.findall(r"(?<![\w/])scripts/([a-z-]+)(?![\w./])([^|;&]*)", code):
                 path = ROOT / "scripts" / name
                 if path.is_dir():
                     continue
@@ -136,8 +136,9 @@ def test_the_pages_name_only_scripts_and_options_that_there_are() -> None:
                 if not path.exists():
                     wrong.append(f"{page.name}: scripts/{name}")
                     continue
-                texts = [path, path.with_suffix(".py"), *(ROOT / "scripts" / "benchmark").glob("*.py")]
-                text = "\n".join(each.read_text() for each in texts[: 2 if name != "bench" else None] if each.exists())
+                more = {"bench": "benchmark", "bench-gpu": "gpu"}.get(name)
+                texts = [path, path.with_suffix(".py"), *((ROOT / "scripts" / more).glob("*.py") if more else ())]
+                text = "\n".join(each.read_text() for each in texts if each.exists())
                 own = re.sub(r'"[^"]*"', "", words)  # what is quoted is handed on to a workload
                 given = re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)
                 wrong += [f"{page.name}: scripts/{name} {option}" for option in given if option not in text]

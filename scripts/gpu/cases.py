@@ -80,9 +80,12 @@ def write_cases(folder: Path, cases: Sequence[Case]) -> None:
 
 def read_cases(folder: Path) -> list[Case]:
     """The cases of a prepared folder. Raises OSError or ValueError if it is not one."""
-    return [
-        Case(**{**row, "kernels": tuple(row["kernels"])}) for row in json.loads((folder / "cases.json").read_text())
-    ]
+    return cases_of(json.loads((folder / "cases.json").read_text()))
+
+
+def cases_of(rows: Sequence[dict[str, Any]]) -> list[Case]:
+    """The cases from what JSON has of them."""
+    return [Case(**{**row, "kernels": tuple(row["kernels"])}) for row in rows]
 
 
 def sets_of(case: Case, cache_bytes: int) -> int:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,7 +167,9 @@ def main(words: Sequence[str] | None = None) -> int:
     for fact in machine_facts():
         results.add(fact)
     made = json.loads((arguments.folder / "made.json").read_text())
-    results.add({"fact": "made", **made, "command": " ".join(sys.argv)})
+    words_given = " ".join(sys.argv[1:] if words is None else words)
+    results.add({"fact": "made", **made, "arguments": words_given})
+    results.add({"fact": "cases", "cases": [asdict(case) for case in read_cases(arguments.folder)]})
     chosen = arguments.only.split(",")
     cases = [
         case
@@ -182,7 +185,7 @@ def main(words: Sequence[str] | None = None) -> int:
             worker.close()
     from .table import table
 
-    print(table(arguments.results, arguments.folder))
+    print(table(arguments.results))
     return 0
 
 

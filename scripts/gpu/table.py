@@ -1,6 +1,6 @@
 """The tables of a file of results.
 
-    scripts/bench-gpu table FILE FOLDER [--markdown]
+    scripts/bench-gpu table FILE [--markdown]
 
 XLA has two figures. `kernels` is the sum of its kernels alone, without what lies between them: the least that it could take, whatever
 starts them. `span` is from the beginning of an execution's first kernel to the end of its last one, as XLA started them. Ours is a
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .cases import Case, read_cases
+from .cases import Case, cases_of
 
 Row = dict[str, Any]
 
@@ -76,9 +76,10 @@ def copies_of(rows: Sequence[Row]) -> dict[int, float]:
     return {row["copy_bytes"]: min(row["us"], row["us_without_graph"]) for row in rows if row.get("copy_bytes")}
 
 
-def table(path: Path, folder: Path, markdown: bool = False) -> str:
+def table(path: Path, markdown: bool = False) -> str:
     """The results as text."""
-    rows, cases = read_results(path), {case.name: case for case in read_cases(folder)}
+    rows = read_results(path)
+    cases = {case.name: case for row in rows if row.get("fact") == "cases" for case in cases_of(row["cases"])}
     return "\n".join(_lines(rows, cases, markdown))
 
 
@@ -192,10 +193,9 @@ def main() -> None:
         prog="bench-gpu table", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", type=Path, help="results")
-    parser.add_argument("folder", type=Path, help="the prepared folder, or one with its cases.json")
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
-    print(table(arguments.file, arguments.folder, arguments.markdown))
+    print(table(arguments.file, arguments.markdown))
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from scripts.gpu.cases import CACHE_BYTES, Case, load_arrays, save_arrays, sets_of, write_cases
+from scripts.gpu.cases import CACHE_BYTES, Case, load_arrays, save_arrays, sets_of
 from scripts.gpu.table import table
 from scripts.gpu.worker_xla import distance, executions
 
 
 def test_the_table_has_each_case_and_what_went_wrong(tmp_path: Path) -> None:
-    write_cases(tmp_path, [Case("softmax-2x3", "micro", "softmax", ("softmax-2x3.128x1", "softmax-2x3.256x1"), 1000)])
+    case = Case("softmax-2x3", "micro", "softmax", ("softmax-2x3.128x1", "softmax-2x3.256x1"), 1000)
     rows = [
+        {"fact": "cases", "cases": [asdict(case)]},
         {"name": "softmax-2x3", "kernel": "softmax-2x3.128x1", "regime": "normal", "wrong": ""},
         {
             "name": "softmax-2x3",
@@ -35,14 +37,14 @@ def test_the_table_has_each_case_and_what_went_wrong(tmp_path: Path) -> None:
     ]
     file = tmp_path / "results.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    text = table(file, tmp_path)
+    text = table(file)
     assert "2 judgements, 1 wrong" in text
     assert "torch: the process has ended with -11" in text
     (line,) = [line for line in text.splitlines() if line.startswith("softmax-2x3")]
     assert line.split() == ["softmax-2x3", "3.00", "2.00", "5.00", "6.00", "4.00", "50%", "2.50"]
     (line,) = [line for line in text.splitlines() if line.startswith("crnn")]
     assert line.split() == ["crnn", "xla", "30.0", "20.0", "1.50", "7", "3", "1e-06"]
-    assert "| softmax-2x3 | 3.00 | 2.00 |" in table(file, tmp_path, markdown=True)
+    assert "| softmax-2x3 | 3.00 | 2.00 |" in table(file, markdown=True)
 
 
 def test_executions_are_told_apart_by_the_number_of_their_kernels() -> None:
