@@ -24,6 +24,7 @@ from stitchfleet.compiler.ir.graph import Array, Graph
 from stitchfleet.compiler.kernel.metadata import KernelMetadata
 from stitchfleet.compiler.step.partition import stitch_ops_of
 
+GROUPS: Final = ("micro", "op", "step")
 CACHE_BYTES: Final = 50 << 20
 """The L2 cache that timed loops must exceed: an H100's; all contestants use the same figure."""
 
@@ -41,6 +42,10 @@ class Case:
     bytes_moved: int = 0
     workload: str = ""
     count: int = 1
+
+    def is_among(self, chosen: Sequence[str]) -> bool:
+        """Whether one of `chosen` is its group or the beginning of its name."""
+        return self.group in chosen or any(self.name.startswith(one) for one in chosen if one not in GROUPS)
 
     def hlo(self, folder: Path) -> Path:
         """The file of its HLO."""

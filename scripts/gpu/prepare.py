@@ -9,6 +9,7 @@ Then copy FOLDER to the machine with the GPU, and start FOLDER/run there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -94,17 +95,20 @@ class _Kept:
         self.names[alike] = name
 
 
-def _build(folder: Path, case: Case, target: GpuTarget) -> Case:
+def _build(folder: Path, case: Case, target: GpuTarget, keeps_sources: bool) -> Case:
     """Builds a case's kernels: the one that the model chooses, the one with the usual launch, and for a micro case all candidates
-    that tuning would time."""
+    that tuning would time. keeps_sources: for a rehearsal, whose driver executes the source."""
     graph = case.graph(folder)
     kept = _Kept(folder, case)
-    with tempfile.TemporaryDirectory(prefix="stitchfleet-bench-gpu-") as place:
+    with contextlib.ExitStack() as stack:
+        place: Path | str = folder / "caches" / case.name
+        if not keeps_sources:
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="stitchfleet-bench-gpu-"))
         cache = KernelCache(Path(place) / "cache")
         entry, _ = build_for_gpu(graph, cache, target)
         kept.keep(entry)
         kept.keep(build_for_gpu(graph, cache, target, search=False)[0])
-        if case.group == "micro":
+        if case.group == "micro" and not keeps_sources:
             order = itertools.count(10**9)
 
             def measured(one: CacheEntry) -> float:
@@ -131,7 +135,7 @@ def _write_step(folder: Path, case: Case, made: Sequence[Case]) -> None:
     print(f"{case.name}: {len(calls)} kernels in the step", flush=True)
 
 
-def _try(work: tuple[Path, Case, GpuTarget]) -> tuple[Case, str]:
+def _try(work: tuple[Path, Case, GpuTarget, bool]) -> tuple[Case, str]:
     try:
         return _build(*work), ""
     except (CudaError, NoHloError, nvrtc.NvrtcError) as error:
@@ -184,7 +188,7 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="bench-gpu prepare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="micro,op,step", help="groups, separated by commas")
+    parser.add_argument("--only", default="micro,op,step", help="groups, or the beginnings of cases' names")
     parser.add_argument("--arch", choices=GPUS, default="sm_90", help="the device's architecture")
     parser.add_argument("--python", help="the other machine's Python, which must be here too: packages are made for it")
     parser.add_argument("--small", action="store_true", help="small tensors, for a rehearsal without a GPU")
@@ -199,17 +203,17 @@ def main(words: Sequence[str] | None = None) -> int:
     _copy_sources(folder)
     groups = arguments.only.split(",")
     made: list[Case] = []
-    work: list[tuple[Path, Case, GpuTarget]] = []
+    work: list[tuple[Path, Case, GpuTarget, bool]] = []
     for case, graph in _cases(arguments.small):
-        if graph is not None and case.group in groups:
+        if graph is not None and case.is_among(groups):
             case.hlo(folder).write_text(hlo_text(graph))
-            work.append((folder, case, target))
+            work.append((folder, case, target, arguments.small))
     with ProcessPoolExecutor(arguments.processes) as pool:
         for number, (case, failure) in enumerate(pool.map(_try, work), 1):
             print(f"{number} of {len(work)}: {case.name}: {failure or f'{len(case.kernels)} kernels'}", flush=True)
             made.append(case)
     for case, _ in _cases():
-        if case.group == "step" and "step" in groups:
+        if case.group == "step" and case.is_among(groups):
             _write_step(folder, case, made)
             made.append(case)
     barrier = nvrtc.build(head() + BARRIER, target.arch)

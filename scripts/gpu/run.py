@@ -23,11 +23,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from .cases import CACHE_BYTES, Case, read_cases, save_arrays, sets_of
+from .cases import CACHE_BYTES, GROUPS, Case, read_cases, save_arrays, sets_of
+from .table import read_results, table
 from .workers import one_line
 
 CONTESTANTS: Final = ("torch", "stitchfleet", "xla", "xla tuned", "xla without graphs")
-GROUPS: Final = ("micro", "op", "step")
 SILENT_SECONDS: Final = 30.0
 """If our process says nothing for so long, a kernel waits for ever."""
 MOST_RESTARTS: Final = 6
@@ -160,33 +160,47 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--platform", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal; times mean nothing"
     )
-    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="leave out cases that FILE has")
     arguments = parser.parse_args(words)
+    try:
+        every_case = read_cases(arguments.folder)
+        made = json.loads((arguments.folder / "made.json").read_text())
+    except (OSError, ValueError, TypeError) as error:
+        print(f"{arguments.folder} was not prepared by scripts/bench-gpu prepare: {one_line(error)}", file=sys.stderr)
+        return 2
     results = Results(arguments.results)
     end = time.time() + 60 * arguments.minutes
     for fact in machine_facts():
         results.add(fact)
-    made = json.loads((arguments.folder / "made.json").read_text())
     words_given = " ".join(sys.argv[1:] if words is None else words)
     results.add({"fact": "made", **made, "arguments": words_given})
-    results.add({"fact": "cases", "cases": [asdict(case) for case in read_cases(arguments.folder)]})
+    results.add({"fact": "cases", "cases": [asdict(case) for case in every_case]})
     chosen = arguments.only.split(",")
-    cases = [
-        case
-        for case in read_cases(arguments.folder)
-        if case.group in chosen or any(case.name.startswith(one) for one in chosen if one not in GROUPS)
-    ]
+    had = finished(read_results(arguments.results)) if arguments.resume else {}
+    cases = [case for case in every_case if case.is_among(chosen)]
     names = arguments.contestants.split(",")
+    cases = [case for case in cases if not set(_taking_part(names, case.group)) <= had.get(case.name, set())]
     workers = list(_workers(names, arguments, results))
     try:
         _race(workers, cases, arguments, results, end)
     finally:
         for worker in workers:
             worker.close()
-    from .table import table
-
     print(table(arguments.results))
     return 0
+
+
+def finished(rows: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
+    """The contestants, as the workers are called, whose times the rows have, by case."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if row.get("name") and (row.get("us") or row.get("wall_us") or row.get("us_without_graph")):
+            found.setdefault(row["name"], set()).add(row["worker"])
+    return found
+
+
+def _taking_part(names: Sequence[str], group: str) -> list[str]:
+    return [name for name in names if group in _GROUPS_OF.get(name, GROUPS)]
 
 
 def _workers(names: Sequence[str], arguments: argparse.Namespace, results: Results) -> Iterator[Worker]:

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import ctypes
 import math
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -141,6 +142,8 @@ class Ours:
             self.gpu.to_device(self.gpu.allocate(4), np.zeros(4, np.uint8))
         except Exception as lost:
             self.answer(error=f"the device's context is lost: {one_line(lost)}")
+            for child in multiprocessing.active_children():
+                child.kill()
             os._exit(1)
 
     def _time(self, case: Case, name: str, inputs: list[Any], sets: int) -> None:
@@ -235,8 +238,8 @@ def main() -> None:
     parser.add_argument("--judges", type=int, default=6)
     arguments = parser.parse_args()
     answer = answers()
-    with ProcessPoolExecutor(arguments.judges) as pool:
-        pool.submit(os.getpid).result()  # the processes begin before this one has a context of the GPU
+    # Processes of their own: they have neither this one's context of the GPU nor its channel for answers.
+    with ProcessPoolExecutor(arguments.judges, multiprocessing.get_context("spawn")) as pool:
         try:
             ours = Ours(arguments.folder, answer, pool)
         except GpuError as error:
