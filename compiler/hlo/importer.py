@@ -728,9 +728,12 @@ def region_kind(body: Graph, result: int, count: int) -> str | None:
 
 def _dtype(shape: HloShape) -> DType:
     try:
-        return DType(shape.element_type)
+        found = DType(shape.element_type)
     except ValueError:
         raise _Refusal(f"element type {shape.element_type}") from None
+    if not found.is_available:
+        raise _Refusal(f"element type {found.value}, which needs the package ml_dtypes")
+    return found
 
 
 def _columns(rows: Sequence[Sequence[int]], width: int) -> tuple[tuple[int, ...], ...]:

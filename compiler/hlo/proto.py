@@ -13,12 +13,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from ..ir.graph import Array, GatherDimensions, WindowDimension
+from ..ir.graph import BFLOAT16, Array, GatherDimensions, WindowDimension
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 
 _PACKAGE: Final = "stitchfleet.hlo"
@@ -141,7 +140,8 @@ _LITERAL_FIELDS: Final[Mapping[str, tuple[str, Any]]] = {
     "u32": ("u32s", np.uint32),
     "u64": ("u64s", np.uint64),
     "f16": ("f16s", np.dtype("<f2")),
-    "bf16": ("bf16s", ml_dtypes.bfloat16),
+    # Without its dtype the bits are kept, for a value that no graph takes.
+    "bf16": ("bf16s", np.dtype("<u2") if BFLOAT16 is None else BFLOAT16),
     "f32": ("f32s", np.float32),
     "f64": ("f64s", np.float64),
 }

@@ -509,6 +509,8 @@ class _Parser:
             dtype = DType(shape.element_type)
         except ValueError:
             return None
+        if not dtype.is_available:
+            return None
         count = int(np.prod(shape.dimensions, dtype=np.int64))
         if len(words) != count:
             self.fail(f"{len(words)} elements", f"{count} for {shape}", at)

@@ -26,12 +26,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+try:
+    from ml_dtypes import bfloat16 as _bfloat16
+except ImportError:  # TensorFlow 2.13 brings no ml_dtypes: its operators on bf16 stay its own
+    _bfloat16 = None
+BFLOAT16: Final[np.dtype[np.generic] | None] = None if _bfloat16 is None else np.dtype(_bfloat16)
+"""The numpy dtype of bf16; None if there is none, and then no graph has bf16."""
 
 Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -56,8 +62,13 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The numpy dtype; those of bf16 come from ml_dtypes."""
+        """The numpy dtype; that of bf16 comes from ml_dtypes."""
         return _NUMPY[self]
+
+    @property
+    def is_available(self) -> bool:
+        """Whether there is a numpy dtype, without which no graph may have the type: bf16 needs ml_dtypes."""
+        return self in _NUMPY
 
     @property
     def size_bytes(self) -> int:
@@ -107,7 +118,7 @@ _NUMPY: Final[dict[DType, np.dtype[np.generic]]] = {
     DType.U32: np.dtype(np.uint32),
     DType.U64: np.dtype(np.uint64),
     DType.F16: np.dtype(np.float16),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    **({} if BFLOAT16 is None else {DType.BF16: BFLOAT16}),
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }

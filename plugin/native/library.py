@@ -570,9 +570,11 @@ class NativeLibrary:
 
 
 def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
-    """The numpy dtype of a TensorFlow DataType number. Raises KeyError for types that kernels do not have (strings, handles)."""
-    import ml_dtypes
+    """The numpy dtype of a TensorFlow DataType number. Raises KeyError for types that kernels do not have (strings, handles, and bf16
+    without the package ml_dtypes)."""
     import numpy as np
+
+    from stitchfleet.compiler.ir.graph import BFLOAT16
 
     dtypes: dict[int, np.dtype[Any]] = {
         1: np.dtype(np.float32),
@@ -583,7 +585,7 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
         6: np.dtype(np.int8),
         9: np.dtype(np.int64),
         10: np.dtype(np.bool_),
-        14: np.dtype(ml_dtypes.bfloat16),
+        **({} if BFLOAT16 is None else {14: BFLOAT16}),
         17: np.dtype(np.uint16),
         19: np.dtype(np.float16),
         22: np.dtype(np.uint32),

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stitchfleet.compiler.ir.graph import BFLOAT16
+
 from ..graph.to_hlo import Argument
 from ..native.library import MismatchReport
 from .messages import Judged
@@ -99,8 +101,6 @@ class Bundle:
 
 def read_bundle(folder: pathlib.Path) -> Bundle:
     """Reads a bundle. Raises OSError, ValueError or KeyError if the folder is not one."""
-    import ml_dtypes
-
     facts = json.loads((folder / "bundle.json").read_text())
     arrays: dict[str, list[Array]] = {"input": [], "expected": [], "actual": []}
     with np.load(folder / "tensors.npz") as stored:
@@ -109,7 +109,9 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
             while f"{kind}_{i}" in stored:
                 array = stored[f"{kind}_{i}"]
                 if facts["dtypes"][f"{kind}_{i}"] == "bfloat16":
-                    array = array.view(ml_dtypes.bfloat16)
+                    if BFLOAT16 is None:
+                        raise ValueError("it has tensors of bf16, for which the package ml_dtypes is needed")
+                    array = array.view(BFLOAT16)
                 found.append(array)
                 i += 1
     arguments = [Argument.from_json(described) for described in facts["arguments"]]

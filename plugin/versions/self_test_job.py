@@ -54,11 +54,14 @@ def train(step: Callable[[], float], name: str, seconds: float, steps: int) -> t
 
 
 def is_settled(name: str) -> bool:
-    """Whether the plugin has decided on the training function `name`: it runs stitched, or stays plain."""
+    """Whether the plugin has decided on the training function `name`: it runs stitched, or stays plain. A plugin that has switched
+    itself off, or is not there, decides nothing."""
     activation: Any = sys.modules.get("stitchfleet.plugin.entry.activation")
-    programs = activation.JOB.programs if activation is not None and activation.JOB is not None else []
+    if activation is None or activation.JOB is None:
+        return True
     return any(
-        program.name == name and program.phase.value in ("stitched", "plain", "reverted") for program in programs
+        program.name == name and program.phase.value in ("stitched", "plain", "reverted")
+        for program in activation.JOB.programs
     )
 
 

@@ -153,3 +153,12 @@ def test_run_tries_an_unknown_version_once(
     said = capsys.readouterr().err
     assert said.count("trying it once (about a minute)") == 1
     assert said.count("the self-test failed: no kernel ran") == 1
+
+
+def test_a_job_whose_plugin_is_off_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stitchfleet.plugin.versions import self_test_job
+
+    monkeypatch.setattr(activation, "JOB", None)
+    assert self_test_job.is_settled("self_test_step")
+    done, _ = self_test_job.train(lambda: 0.0, "self_test_step", 60.0, 0)
+    assert done == self_test_job.STEPS_MORE
