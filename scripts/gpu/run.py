@@ -9,10 +9,12 @@ leaves what it had; with --resume, cases that FILE has are not repeated. The tab
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -49,6 +51,7 @@ class Worker:
             stderr=self.log,
             text=True,
             env={**os.environ, **(environment or {})},
+            start_new_session=True,  # so that it can be ended together with its own processes
         )
         self.done: queue.Queue[str] = queue.Queue()
         self.ended = False
@@ -92,7 +95,7 @@ class Worker:
                     self.results.add(
                         {"worker": self.name, "error": f"no answer in time after {self.running}; it is stopped"}
                     )
-                    self.process.kill()
+                    self.stop()
                     return False
         if said == "ended":
             self.ended = True
@@ -102,14 +105,20 @@ class Worker:
 
     def again(self) -> Worker:
         """Another process in place of one that has ended; it leaves out the kernel at which that one was."""
-        self.process.kill()
+        self.stop()
         worker = Worker(self.name, self.words, self.results, self.environment)
         worker.skip = [*self.skip, *([self.running[1]] if self.running else [])]
         return worker
 
-    def close(self) -> None:
-        self.process.kill()
+    def stop(self) -> None:
+        """Ends the process and those that it has begun."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def close(self) -> None:
+        """Ends it, and closes its log."""
+        self.stop()
         self.log.close()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,16 @@ def run(folder: Path, driver: Path, results: Path, *words: str, **environment: s
     done = subprocess.run(
         command, env={**os.environ, **gpu, **environment}, cwd="/", capture_output=True, text=True, check=True
     )
+    assert [*left_by(folder)] == []
     return done.stdout, read_results(results)
+
+
+def left_by(folder: Path) -> Iterator[str]:
+    """The processes of a run that are still there."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if str(folder).encode() in (process / "environ").read_bytes():
+                yield (process / "cmdline").read_text()
 
 
 @pytest.mark.slow
