@@ -1,0 +1,81 @@
+"""A PTX module to C++ after runtime.h, with mutants of it if wanted: all in one function, and a launch says which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .instructions import Writer, bits_type, label, write
+from .module import Constant, Instruction, Label, Module, instruction
+
+_PATTERN = "0xA7A5A6A3A5A4A6A7ull"
+"""What a register holds before it is written, so that it is not right by chance."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one instruction. place: its number among the statements; text: what is there instead; "": nothing."""
+
+    kind: str
+    place: int
+    text: str
+
+
+def translate(module: Module, mutants: Sequence[Mutant] = ()) -> str:
+    """The C++ text. Mutant number n of the sequence runs if the launch's `mutant` is n + 1. Raises PtxError."""
+    writer = Writer(module)
+    lines = []
+    changes: dict[int, list[tuple[int, Mutant]]] = {}
+    for number, mutant in enumerate(mutants):
+        changes.setdefault(mutant.place, []).append((number + 1, mutant))
+    for place, one in enumerate(module.statements):
+        if isinstance(one, Label):
+            writer.labels.add(one.name)
+            lines.append(f"{label(one.name)}:;")
+            continue
+        line = _guarded(writer, one)
+        for number, mutant in changes.get(place, ()):
+            changed = _guarded(writer, instruction(mutant.text)) if mutant.text else "{ }"
+            line = f"if (launched.mutant == {number}) {changed} else {line}"
+        lines.append(line)
+    texts = ", ".join([*(_quoted(each) for each in writer.sites), '""'])
+    constants = ", ".join(f"{{(u64){each.name}, {len(each.data)}, 1, CONSTANT}}" for each in module.constants)
+    return "\n".join(
+        [
+            *map(_constant, module.constants),
+            "static void kernel(Thread& t, const char* params) {",
+            *(
+                f"{bits_type(kind)} r_{name[1:]} = ({bits_type(kind)}){0 if kind == 'pred' else _PATTERN};"
+                for name, kind in module.registers.items()
+            ),
+            *_local(module),
+            *lines,
+            "}",
+            f"static const char* const texts[] = {{{texts}}};",
+            'extern "C" __attribute__((visibility("default"))) int launch(const Launch* given) {',
+            f"  return run_grid(*given, kernel, texts, {{{constants}}});",
+            "}",
+            "",
+        ]
+    )
+
+
+def _guarded(writer: Writer, one: Instruction) -> str:
+    guard = f"if ({writer.value(one.guard, 'pred')}) " if one.guard else ""
+    return f"{{ {guard}{{ {write(writer, one)} }} }}"
+
+
+def _constant(one: Constant) -> str:
+    return f"alignas({max(one.align, 16)}) static const u8 {one.name}[] = {{{', '.join(map(str, one.data))}}};"
+
+
+def _local(module: Module) -> list[str]:
+    local = module.local
+    if local is None:
+        return []
+    return [f"alignas({local.align}) char {local.name}[{local.size}];", f"memset({local.name}, 0xA5, {local.size});"]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
