@@ -87,6 +87,7 @@ class Library:
 
     module: Module
     library: ctypes.CDLL
+    entry: str
 
     def launch(
         self,
@@ -132,7 +133,7 @@ class Library:
             messages=ctypes.cast(messages, ctypes.c_char_p),
             message_bytes=_MESSAGE_BYTES,
         )
-        faults = self.library.launch(ctypes.byref(launch))
+        faults = self.library[self.entry](ctypes.byref(launch))
         lines = messages.value.decode(errors="replace").splitlines()
         if faults != len(lines):
             raise AssertionError(f"{faults} faults, but {len(lines)} messages")
@@ -142,12 +143,23 @@ class Library:
 def build(ptx: str, mutants: Sequence[Mutant] = ()) -> Library:
     """The library of a module with one kernel. Raises PtxError if the translator does not know all of it."""
     module = parse(ptx)
-    text = f'#include "{HEADER}"\n' + translate(module, mutants)
+    return _compiled([module], translate(module, mutants))[0]
+
+
+def build_all(ptx: Sequence[str]) -> list[Library]:
+    """The same of many small modules, compiled at once."""
+    modules = list(map(parse, ptx))
+    return _compiled(modules, "".join(translate(module, number=number) for number, module in enumerate(modules)))
+
+
+def _compiled(modules: Sequence[Module], translated: str) -> list[Library]:
+    text = f'#include "{HEADER.name}"\n{translated}'
 
     def compile_to(source: Path, library: Path) -> None:
-        subprocess.run([*_COMPILE, "-x", "c++", str(source), "-o", str(library)], check=True)
+        subprocess.run([*_COMPILE, "-I", str(HEADER.parent), "-x", "c++", str(source), "-o", str(library)], check=True)
 
-    return Library(module, ctypes.CDLL(str(kept(text, _identity(), "kernel.ptx.cc", compile_to))))
+    library = ctypes.CDLL(str(kept(text, _identity(), "kernel.ptx.cc", compile_to)))
+    return [Library(module, library, f"launch{number}") for number, module in enumerate(modules)]
 
 
 @lru_cache(maxsize=1)

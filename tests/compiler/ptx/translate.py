@@ -21,27 +21,29 @@ class Mutant:
     text: str
 
 
-def translate(module: Module, mutants: Sequence[Mutant] = ()) -> str:
-    """The C++ text. Mutant number n of the sequence runs if the launch's `mutant` is n + 1. Raises PtxError."""
+def translate(module: Module, mutants: Sequence[Mutant] = (), number: int = 0) -> str:
+    """The C++ text, launched by the function `launch<number>`: several modules fit one text. Mutant number n of the sequence runs if
+    the launch's `mutant` is n + 1. Raises PtxError."""
     writer = Writer(module)
     lines = []
     changes: dict[int, list[tuple[int, Mutant]]] = {}
-    for number, mutant in enumerate(mutants):
-        changes.setdefault(mutant.place, []).append((number + 1, mutant))
+    for which, mutant in enumerate(mutants, 1):
+        changes.setdefault(mutant.place, []).append((which, mutant))
     for place, one in enumerate(module.statements):
         if isinstance(one, Label):
             writer.labels.add(one.name)
             lines.append(f"{label(one.name)}:;")
             continue
         line = _guarded(writer, one)
-        for number, mutant in changes.get(place, ()):
+        for which, mutant in changes.get(place, ()):
             changed = _guarded(writer, instruction(mutant.text)) if mutant.text else "{ }"
-            line = f"if (launched.mutant == {number}) {changed} else {line}"
+            line = f"if (launched.mutant == {which}) {changed} else {line}"
         lines.append(line)
     texts = ", ".join([*(_quoted(each) for each in writer.sites), '""'])
     constants = ", ".join(f"{{(u64){each.name}, {len(each.data)}, 1, CONSTANT}}" for each in module.constants)
     return "\n".join(
         [
+            f"namespace module{number} {{",
             *map(_constant, module.constants),
             "static void kernel(Thread& t, const char* params) {",
             *(
@@ -52,8 +54,9 @@ def translate(module: Module, mutants: Sequence[Mutant] = ()) -> str:
             *lines,
             "}",
             f"static const char* const texts[] = {{{texts}}};",
-            'extern "C" __attribute__((visibility("default"))) int launch(const Launch* given) {',
+            f'extern "C" __attribute__((visibility("default"))) int launch{number}(const Launch* given) {{',
             f"  return run_grid(*given, kernel, texts, {{{constants}}});",
+            "}",
             "}",
             "",
         ]
