@@ -68,6 +68,7 @@ class _Launch(ctypes.Structure):
         ("starve", ctypes.c_uint32),
         ("mutant", ctypes.c_uint32),
         ("most_turns", ctypes.c_uint64),
+        ("reached", ctypes.c_void_p),
         ("messages", ctypes.c_char_p),
         ("message_bytes", ctypes.c_uint64),
     ]
@@ -83,11 +84,13 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Library:
-    """The library of a module. Launches of one library must not overlap in time."""
+    """The library of a module. Launches of one library must not overlap in time. reached: by a mutant's number, whether any launch
+    has executed its place."""
 
     module: Module
     library: ctypes.CDLL
     entry: str
+    reached: npt.NDArray[np.uint8]
 
     def launch(
         self,
@@ -130,6 +133,7 @@ class Library:
             starve=schedule.starve,
             mutant=mutant,
             most_turns=most_turns,
+            reached=self.reached.ctypes.data,
             messages=ctypes.cast(messages, ctypes.c_char_p),
             message_bytes=_MESSAGE_BYTES,
         )
@@ -143,7 +147,7 @@ class Library:
 def build(ptx: str, mutants: Sequence[Mutant] = ()) -> Library:
     """The library of a module with one kernel. Raises PtxError if the translator does not know all of it."""
     module = parse(ptx)
-    return _compiled([module], translate(module, mutants))[0]
+    return _compiled([module], translate(module, mutants), len(mutants))[0]
 
 
 def build_all(ptx: Sequence[str]) -> list[Library]:
@@ -152,14 +156,17 @@ def build_all(ptx: Sequence[str]) -> list[Library]:
     return _compiled(modules, "".join(translate(module, number=number) for number, module in enumerate(modules)))
 
 
-def _compiled(modules: Sequence[Module], translated: str) -> list[Library]:
+def _compiled(modules: Sequence[Module], translated: str, mutants: int = 0) -> list[Library]:
     text = f'#include "{HEADER.name}"\n{translated}'
 
     def compile_to(source: Path, library: Path) -> None:
         subprocess.run([*_COMPILE, "-I", str(HEADER.parent), "-x", "c++", str(source), "-o", str(library)], check=True)
 
     library = ctypes.CDLL(str(kept(text, _identity(), "kernel.ptx.cc", compile_to)))
-    return [Library(module, library, f"launch{number}") for number, module in enumerate(modules)]
+    return [
+        Library(module, library, f"launch{number}", np.zeros(mutants + 1, np.uint8))
+        for number, module in enumerate(modules)
+    ]
 
 
 @lru_cache(maxsize=1)

@@ -31,6 +31,7 @@
 
 #include <sys/mman.h>
 
+#include <cfenv>
 #include <cmath>
 #include <cstdarg>
 #include <cstdint>
@@ -74,6 +75,7 @@ struct Launch {
   u32 starve;            // whether some threads run much more rarely than others
   u32 mutant;            // which mutant runs; 0: the kernel itself
   u64 most_turns;        // of all loops of all threads
+  u8* reached;           // by mutant: whether its place was executed
   char* messages;
   u64 message_bytes;
 };
@@ -145,6 +147,24 @@ template <class X> static inline X most_of(X a, X b) {
   if (b != b) return a;
   if (a == 0 && b == 0) return std::signbit(a) ? b : a;
   return a > b ? a : b;
+}
+// Rounds towards zero. Volatile, so that nothing is computed while another mode holds.
+template <class X> static __attribute__((noinline)) X towards_zero(char operation, X a, X b, X c = 0) {
+  volatile X x = a, y = b, z = c, result;
+  fesetround(FE_TOWARDZERO);
+  result = operation == '+' ? x + y : operation == '-' ? x - y : operation == '*' ? x * y : std::fma(x, y, z);
+  fesetround(FE_TONEAREST);
+  return result;
+}
+static inline float flushed(float value) { return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value; }
+// The nearest float, or a neighbour of it: what a device may give whose error is one unit in the last place.
+static inline float approximate(double exact) {
+  const float nearest = (float)exact;
+  u32 bits;
+  memcpy(&bits, &nearest, 4);
+  const u32 which = bits * 2654435761u >> 30;
+  if (nearest == 0 || !std::isfinite(nearest) || which > 1) return flushed(nearest);
+  return flushed(std::nextafter(nearest, which ? INFINITY : -INFINITY));
 }
 template <class T> static inline T quotient(T x, T y) {
   if (y == 0) return (T)-1;
@@ -331,6 +351,12 @@ static inline void turn(int site) {
     say(site, "no end: %llu turns of loops", (unsigned long long)launched.most_turns);
     end_launch();
   }
+}
+
+// Whether a mutant runs, asked at its place.
+static inline bool is_mutant(u32 number) {
+  launched.reached[number] = 1;
+  return launched.mutant == number;
 }
 
 static Stamp now() {

@@ -7,8 +7,10 @@ import pytest
 
 from stitchfleet.compiler.kernel.host_kernel import aligned
 
-from .executable import INPUT, MEMORY, SEMAPHORE, Buffer, Library, Schedule, build_all
+from .executable import INPUT, MEMORY, SEMAPHORE, Buffer, Library, Schedule, build, build_all
 from .faulty import COPIED, COUNTED, EXCHANGED, GRID, IN_WARP, PAIRS, REVERSED, Kernel
+from .module import Instruction, parse
+from .translate import Mutant
 
 IN_TURN = Schedule(0)
 SCHEDULES = [Schedule(seed, (0, 30, 300)[seed % 3], seed >= 3) for seed in range(6)]
@@ -24,13 +26,16 @@ def launch(
     resident: int = 4,
     shared_bytes: int = 256,
     most_turns: int = 1 << 20,
+    mutant: int = 0,
 ) -> tuple[list[str], Array]:
     out, given = aligned((64,), np.dtype(np.uint32)), aligned((64,), np.dtype(np.uint32))
     out[...], given[...] = 0xA5A5A5A5, WORDS
     semaphore = np.zeros(1, np.uint32)
     buffers = [Buffer(out, MEMORY), Buffer(given, INPUT), Buffer(semaphore, SEMAPHORE)]
     parameters = np.array([each.array.ctypes.data for each in buffers], np.uint64).tobytes()
-    messages = library.launch(parameters, buffers, grid, 64, shared_bytes, resident, schedule, most_turns=most_turns)
+    messages = library.launch(
+        parameters, buffers, grid, 64, shared_bytes, resident, schedule, mutant=mutant, most_turns=most_turns
+    )
     return messages, np.array(out)
 
 
@@ -175,3 +180,15 @@ def test_a_fault_of_a_grid_barrier_is_reported(libraries: dict[str, Library], na
     messages = found(libraries[kernel.ptx], grid=4)
     assert expected in kinds(messages)
     assert all(messages) or name == "not waiting"
+
+
+def test_a_mutant_is_the_kernel_with_some_instructions_changed_and_says_whether_it_is_reached() -> None:
+    statements = [one for one in parse(REVERSED.ptx).statements if isinstance(one, Instruction)]
+    places = {one.opcode: place for place, one in enumerate(statements)}
+    unordered = Mutant("no barrier", {places["bar.sync"]: ""})
+    never = Mutant("behind the end", {places["ret"] + 1: "bar.sync 0"})
+    library = build(REVERSED.ptx.replace("ret;", "ret;\n  bar.sync 0;"), [unordered, never])
+    assert launch(library)[0] == []
+    assert library.reached.tolist() == [0, 1, 0]
+    assert "data race" in kinds([launch(library, mutant=1)[0]])
+    assert launch(library, mutant=2)[0] == []

@@ -94,6 +94,7 @@ REALS: dict[str, Callable[[Array, Array], Array]] = {
     "fma.rn.f32 %f3, %f1, %f2, %f1; mov.b32 %r3, %f3;": lambda a, b: bits(
         a.astype(np.float64) * b.astype(np.float64) + a
     ),
+    "mul.rz.f32 %f3, %f1, %f2; mov.b32 %r3, %f3;": lambda a, b: bits(_cut(a.astype(np.float64) * b)),
     "div.rn.f32 %f3, %f1, %f2; mov.b32 %r3, %f3;": lambda a, b: bits(a / b),
     "min.f32 %f3, %f1, %f2; mov.b32 %r3, %f3;": lambda a, b: bits(np.fmin(a, b)),
     "copysign.f32 %f3, %f1, %f2; mov.b32 %r3, %f3;": lambda a, b: bits(np.copysign(b, a)),
@@ -113,6 +114,14 @@ REALS: dict[str, Callable[[Array, Array], Array]] = {
         np.isnan(a), 0x7FFF0000, (wide(bits(a)) + 0x7FFF + (bits(a) >> 16 & 1)) & np.uint64(0xFFFF0000)
     ),
 }
+
+
+def _cut(exact: Array) -> Array:
+    """The next float towards zero."""
+    nearest = exact.astype(np.float32)
+    too_far = np.isfinite(exact) & (np.abs(nearest.astype(np.float64)) > np.abs(exact))
+    return np.where(too_far, np.nextafter(nearest, np.float32(0)), nearest)
+
 
 VALUES = np.array(
     [0.0, -0.0, 1.0, -1.5, 2.5, 1e-8, 6e-8, 3e-5, 6.1e-5, 65504.0, 65519.9, 65520.0, -7e4, 1e9, 3e38, -np.inf, np.nan],

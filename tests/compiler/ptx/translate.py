@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .instructions import Writer, bits_type, label, write
@@ -14,11 +14,10 @@ _PATTERN = "0xA7A5A6A3A5A4A6A7ull"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one instruction. place: its number among the statements; text: what is there instead; "": nothing."""
+    """A change of some instructions: by their numbers among the statements what is there instead; "": nothing."""
 
     kind: str
-    place: int
-    text: str
+    changes: Mapping[int, str]
 
 
 def translate(module: Module, mutants: Sequence[Mutant] = (), number: int = 0) -> str:
@@ -26,18 +25,19 @@ def translate(module: Module, mutants: Sequence[Mutant] = (), number: int = 0) -
     the launch's `mutant` is n + 1. Raises PtxError."""
     writer = Writer(module)
     lines = []
-    changes: dict[int, list[tuple[int, Mutant]]] = {}
+    changes: dict[int, list[tuple[int, str]]] = {}
     for which, mutant in enumerate(mutants, 1):
-        changes.setdefault(mutant.place, []).append((which, mutant))
+        for place, text in mutant.changes.items():
+            changes.setdefault(place, []).append((which, text))
     for place, one in enumerate(module.statements):
         if isinstance(one, Label):
             writer.labels.add(one.name)
             lines.append(f"{label(one.name)}:;")
             continue
         line = _guarded(writer, one)
-        for which, mutant in changes.get(place, ()):
-            changed = _guarded(writer, instruction(mutant.text)) if mutant.text else "{ }"
-            line = f"if (launched.mutant == {which}) {changed} else {line}"
+        for which, text in changes.get(place, ()):
+            changed = _guarded(writer, instruction(text)) if text else "{ }"
+            line = f"if (is_mutant({which})) {changed} else {line}"
         lines.append(line)
     texts = ", ".join([*(_quoted(each) for each in writer.sites), '""'])
     constants = ", ".join(f"{{(u64){each.name}, {len(each.data)}, 1, CONSTANT}}" for each in module.constants)
