@@ -16,6 +16,7 @@ from stitchfleet.compiler.toolchain import nvrtc
 from ...marks import slow
 from .. import library
 from ..codegen.test_golden import GOLDEN
+from ..emulated import SMALL
 from ..library import LIBRARY
 from .executable import Schedule, built, execute, ptx_of
 from .instructions import TABLE
@@ -67,6 +68,17 @@ OTHERS = {
 def test_what_no_golden_kernel_has_agrees_with_the_oracle(name: str, arch: str) -> None:
     graph = OTHERS[name]()
     one = built(graph, plan_for_gpu(graph, GPUS[arch], "stitch_kernel")[1])
+    for schedule in (Schedule(2, 30), Schedule(3, 3, starve=True)):
+        for regime in (Regime.NORMAL, Regime.SPECIAL):
+            assert one.complaint(regime, schedule) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_librarys_kernels_agree_with_the_oracle(name: str) -> None:
+    """On a device so small that they take the paths of large ones."""
+    graph = LIBRARY[name]()
+    one = built(graph, plan_for_gpu(graph, SMALL)[1])
     for schedule in (Schedule(2, 30), Schedule(3, 3, starve=True)):
         for regime in (Regime.NORMAL, Regime.SPECIAL):
             assert one.complaint(regime, schedule) is None
