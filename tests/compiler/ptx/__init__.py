@@ -14,6 +14,6 @@ predicates and `ld.global.nc`, and the parts that the source emulator replaces, 
 grid barrier. Both check the same things, apart from each other.
 
 Not covered: what ptxas makes of the PTX (registers, spills, the machine's order of instructions); weak memory order, but for the
-fences of the grid barrier; cooperative grids of more than a few blocks; a device's own approximations (`rcp.approx` gives the nearest
-float or a neighbour, `ex2.approx` and the like are refused: the generated kernels have none).
+fences of the grid barrier; cooperative grids of more than a few blocks; a device's own approximations (`rcp.approx` and
+`ex2.approx` give the nearest float or a neighbour; what the generated kernels have none of, such as `lg2.approx`, is refused).
 """

@@ -167,6 +167,7 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*"}.items():
     _rows(f"{_name}.rz", _REALS, f"towards_zero<{{T}}>('{_sign}', {{a}}, {{b}})")
 _rows("fma.rz", _REALS, "towards_zero<{T}>('f', {a}, {b}, {c})")
 _rows("rcp.approx.ftz", "f32", "approximate(1 / (double)flushed({a}))")
+_rows("ex2.approx.ftz", "f32", "approximate(std::exp2((double)flushed({a})))")
 _rows("min", _REALS, "least_of({a}, {b})")
 _rows("max", _REALS, "most_of({a}, {b})")
 _rows("abs", _REALS, "std::fabs({a})")
@@ -211,6 +212,9 @@ _rows("clz", "b32 b64", "leading_zeros({a}, {W})", "u32")
 _rows("bfind", "u32 s32 u64 s64", "highest<{T}>({a})", "u32")
 _rows("bfind.shiftamt", "u32 s32 u64 s64", "highest<{T}>({a}) == ~0u ? ~0u : {W} - 1 - highest<{T}>({a})", "u32")
 _rows("lop3", "b32", "logic({a}, {b}, {c}, {d})")
+for _half, _shift in {"lo": 0, "hi": 16}.items():
+    _bytes = f"({{a}} & 0xffff) * ({{b}} >> {_shift} & 255) + ({{a}} >> 16) * ({{b}} >> {_shift + 8} & 255)"
+    TABLE[f"dp2a.{_half}.u32.u32"] = _template(f"{_bytes} + {{c}}", "u32", "u32")
 
 
 def _select(ptx_type: str) -> Write:

@@ -77,6 +77,10 @@ INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "bfind.u32 %r3, %r1;": each(lambda a, b: a.bit_length() - 1),
     "bfind.shiftamt.u32 %r3, %r1;": each(lambda a, b: 32 - a.bit_length() if a else -1),
     "lop3.b32 %r3, %r1, %r2, 255, 0x96;": lambda a, b: a ^ b ^ np.uint32(255),
+    "dp2a.lo.u32.u32 %r3, %r1, %r2, 7;": each(lambda a, b: (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255) + 7),
+    "dp2a.hi.u32.u32 %r3, %r1, %r2, %r1;": each(
+        lambda a, b: (a & 0xFFFF) * (b >> 16 & 255) + (a >> 16) * (b >> 24) + a
+    ),
     "setp.lt.s32 %p2, %r1, %r2; selp.b32 %r3, 1, 0, %p2;": lambda a, b: signed(a) < signed(b),
     "setp.lt.u32 %p2, %r1, %r2; selp.b32 %r3, 1, 0, %p2;": lambda a, b: a < b,
     "setp.eq.s32 %p3, %r1, 5; setp.gt.or.u32 %p2, %r1, %r2, %p3; selp.b32 %r3, 1, 0, %p2;": lambda a, b: (
@@ -166,6 +170,16 @@ def test_floats_are_as_numpy_has_them() -> None:
             assert same.all(), (code, a[~same], b[~same], row[~same], wanted[~same])
 
 
+def test_an_approximation_is_the_nearest_float_or_a_neighbour() -> None:
+    values = np.random.default_rng(1).uniform(-30, 30, 1000).astype(np.float32)
+    codes = [f"{name}.approx.ftz.f32 %f3, %f1; mov.b32 %r3, %f3;" for name in ("rcp", "ex2")]
+    exact = [1 / values.astype(np.float64), np.exp2(values.astype(np.float64))]
+    for row, wanted in zip(table(codes, bits(values), bits(values)), exact):
+        apart = np.abs(row.astype(np.int64) - bits(wanted).astype(np.int64))
+        assert apart.max() == 1
+        assert (apart == 0).any()
+
+
 def test_every_half_becomes_its_float_and_back() -> None:
     halves = np.arange(1 << 16, dtype=np.uint32)
     codes = ["cvt.u16.u32 %h1, %r1; cvt.f32.f16 %f3, %h1; mov.b32 %r3, %f3;"]
@@ -182,7 +196,7 @@ def test_every_half_becomes_its_float_and_back() -> None:
 @pytest.mark.parametrize(
     "unknown",
     [
-        "ex2.approx.ftz.f32 %f1, %f2",
+        "lg2.approx.ftz.f32 %f1, %f2",
         "add.f32 %f1, %f2, %f2",
         "fma.rn.ftz.f32 %f1, %f2, %f2, %f2",
         "bar.sync 1",
