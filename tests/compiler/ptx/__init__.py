@@ -1,7 +1,7 @@
 """NVRTC's own PTX of the generated kernels, executed without a GPU.
 
     one = built(graph, plan_for_gpu(graph, H200)[1])       # NVRTC for the kernel's target, then g++
-    outputs, messages = one.run(inputs, seed=1)            # or one.complaint(Regime.NORMAL, seed=1): judged by the oracle
+    outputs = execute(one, inputs, Schedule(seed=1))       # or one.complaint(Regime.NORMAL, Schedule(1)): judged by the oracle
 
     module         PTX taken apart
     instructions   the table of instructions in C++; what it lacks is refused by a line that names it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from .instructions import TABLE
 from .module import PtxError, parse
 from .translate import translate
 
-Array = np.typing.NDArray[np.generic]
+Array = np.typing.NDArray[Any]
 
 WORDS = np.array([0, 1, 2, 5, 31, 32, 33, 255, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xDEADBEEF, 0x12345678], np.uint32)
 

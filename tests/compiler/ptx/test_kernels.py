@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def _marked_scatters() -> Graph:
     return m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind="sum"))
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[], Graph]] = {
     "f16": lambda: _halves(DType.F16),
     "bf16": lambda: _halves(DType.BF16),
     "marked_scatters": _marked_scatters,
