@@ -93,7 +93,7 @@ def _step_of(workload: Workload, extra: Sequence[str]) -> tuple[Any, Iterable[tu
     tf.keras.backend.clear_session()  # numbers in layers' names start again
     kept: list[tuple[Any, Iterable[tuple[Any, ...]]]] = []
 
-    def keep(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], _: argparse.Namespace) -> None:
+    def keep(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], *_: object) -> None:
         kept.append((step, batches))
 
     words = [str(workload.script), *workload.arguments, *extra, "--xla"]
