@@ -88,6 +88,11 @@ def read_cases(folder: Path) -> list[Case]:
     return cases_of(json.loads((folder / "cases.json").read_text()))
 
 
+def read_case(folder: Path, name: str) -> Case:
+    """One of them."""
+    return next(case for case in read_cases(folder) if case.name == name)
+
+
 def cases_of(rows: Sequence[dict[str, Any]]) -> list[Case]:
     """The cases from what JSON has of them."""
     return [Case(**{**row, "kernels": tuple(row["kernels"])}) for row in rows]

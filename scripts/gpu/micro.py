@@ -8,6 +8,7 @@ a normalization's backward pass, many small tensors). To add one, add a row to C
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -49,17 +50,10 @@ def _one(function: str, *shape: int, dtype: str = "float32") -> Micro:
 
 
 def _adam() -> Micro:
-    whole = sum(_count(shape) for shape in kernel_cases.BERT_SHAPES)
-    sizes = [round(_count(shape) * (BERT_BYTES / 4) / whole) for shape in kernel_cases.BERT_SHAPES]
+    whole = sum(math.prod(shape) for shape in kernel_cases.BERT_SHAPES)
+    sizes = [round(math.prod(shape) * (BERT_BYTES / 4) / whole) for shape in kernel_cases.BERT_SHAPES]
     tensors = tuple(("float32", (size,)) for size in sizes for _ in range(4))
     return Micro("adam-bert", "adam", (("float32", ()), *tensors))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    product = 1
-    for extent in shape:
-        product *= extent
-    return product
 
 
 def _floats(name: str, function: str, *shapes: tuple[int, ...]) -> Micro:

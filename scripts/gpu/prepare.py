@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from scripts.benchmark.xla_kernels import FIXTURES
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, head
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.hlo.text import read_hlo_text
@@ -41,7 +42,6 @@ from .hlo_text import NoHloError, hlo_text
 from .step_text import baseline, rewritten
 
 ROOT: Final = Path(__file__).parents[2]
-FIXTURES: Final = ROOT / "tests/fixtures/hlo"
 BARRIER: Final = """
 extern "C" __global__ void __launch_bounds__(256) barriers(unsigned* semaphore, int count) {
   for (int turn = 0; turn < count; ++turn) stitch_grid_barrier(semaphore);
@@ -204,7 +204,8 @@ def main(words: Sequence[str] | None = None) -> int:
     groups = arguments.only.split(",")
     made: list[Case] = []
     work: list[tuple[Path, Case, GpuTarget, bool]] = []
-    for case, graph in _cases(arguments.small):
+    cases = list(_cases(arguments.small))
+    for case, graph in cases:
         if graph is not None and case.is_among(groups):
             case.hlo(folder).write_text(hlo_text(graph))
             work.append((folder, case, target, arguments.small))
@@ -212,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for number, (case, failure) in enumerate(pool.map(_try, work), 1):
             print(f"{number} of {len(work)}: {case.name}: {failure or f'{len(case.kernels)} kernels'}", flush=True)
             made.append(case)
-    for case, _ in _cases():
+    for case, _ in cases:
         if case.group == "step" and case.is_among(groups):
             _write_step(folder, case, made)
             made.append(case)

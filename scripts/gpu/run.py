@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from .cases import CACHE_BYTES, GROUPS, Case, read_cases, save_arrays, sets_of
+from .cases import CACHE_BYTES, GROUPS, Case, read_case, read_cases, save_arrays, sets_of
 from .table import read_results, table
 from .workers import one_line
 
@@ -38,8 +38,8 @@ MOST_RESTARTS: Final = 6
 class Worker:
     """One process of a contestant. Answers go to `results`."""
 
-    def __init__(self, name: str, words: Sequence[str], results: Results, environment: dict[str, str] | None = None):
-        self.name, self.results, self.words, self.environment = name, results, words, environment
+    def __init__(self, name: str, words: Sequence[str], results: Results) -> None:
+        self.name, self.results, self.words = name, results, words
         self.running: tuple[str, str] | None = None  # the case and kernel that it has begun
         self.skip: list[str] = []
         self.heard = time.time()
@@ -50,11 +50,9 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env={**os.environ, **(environment or {})},
             start_new_session=True,  # so that it can be ended together with its own processes
         )
         self.done: queue.Queue[str] = queue.Queue()
-        self.ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -98,7 +96,6 @@ class Worker:
                     self.stop()
                     return False
         if said == "ended":
-            self.ended = True
             self.results.add({"worker": self.name, "error": f"the process has ended with {self.process.wait()}"})
             return False
         return True
@@ -106,7 +103,7 @@ class Worker:
     def again(self) -> Worker:
         """Another process in place of one that has ended; it leaves out the kernel at which that one was."""
         self.stop()
-        worker = Worker(self.name, self.words, self.results, self.environment)
+        worker = Worker(self.name, self.words, self.results)
         worker.skip = [*self.skip, *([self.running[1]] if self.running else [])]
         return worker
 
@@ -313,7 +310,7 @@ def _save_inputs(folder: Path, cases: Sequence[Case], rows: Sequence[dict[str, A
 
 def _save(work: tuple[str, str, str]) -> None:
     folder, name, place = work
-    case = next(one for one in read_cases(Path(folder)) if one.name == name)
+    case = read_case(Path(folder), name)
     save_arrays(Path(place), case.draw(case.graph(Path(folder))))
 
 

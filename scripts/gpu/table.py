@@ -100,7 +100,7 @@ def _lines(rows: Sequence[Row], cases: Mapping[str, Case], markdown: bool) -> It
     seen, copies = seen_of(rows), copies_of(rows)
     yield from _written(_cases_table(seen, copies, cases), markdown)
     yield from _written(_workloads_table(seen, cases), markdown)
-    yield from _written(_steps_table(rows), markdown)
+    yield from _written(_steps_table(rows, cases), markdown)
 
 
 def _cases_table(seen: Mapping[str, Seen], copies: Mapping[int, float], cases: Mapping[str, Case]) -> list[list[str]]:
@@ -148,11 +148,12 @@ def _workloads_table(seen: Mapping[str, Seen], cases: Mapping[str, Case]) -> lis
     return made
 
 
-def _steps_table(rows: Sequence[Row]) -> list[list[str]]:
+def _steps_table(rows: Sequence[Row], cases: Mapping[str, Case]) -> list[list[str]]:
     """Whole steps, by the clock: XLA alone, and with our kernels in it, under the same flags."""
     by: dict[tuple[str, str], Row] = {}
     for row in rows:
-        if row.get("wall_us") and row.get("name") and "-" not in row["name"].removesuffix("-infer"):
+        case = cases.get(row.get("name", ""))
+        if row.get("wall_us") and case is not None and case.group == "step":
             by[row["name"], row["contestant"]] = row
     distances = {(row["name"], row["contestant"]): row["distance"] for row in rows if "distance" in row}
     made = [["a whole step, us", "flags", "XLA", "with our kernels", "XLA / ours", "kernels", "ours", "distance"]]

@@ -30,7 +30,7 @@ from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.kernel.metadata import KernelMetadata
 from stitchfleet.compiler.pipeline.cuda_runtime import Gpu, GpuError, GpuKernel
 
-from .cases import CACHE_BYTES, Case, load_arrays, read_cases, save_arrays, sets_of
+from .cases import CACHE_BYTES, Case, load_arrays, read_case, read_cases, save_arrays, sets_of
 from .graphs import RecordedLaunches
 from .workers import Answer, Command, answers, each_in_time, in_time, one_line, serve
 
@@ -45,7 +45,7 @@ REPLAYS = 15
 def judged(folder: str, name: str, regime: str, results: str) -> str:
     """In a process of the oracle: the verdict on results that were saved; they are removed. "" if all are right."""
     place = Path(results)
-    case = next(one for one in read_cases(Path(folder)) if one.name == name)
+    case = read_case(Path(folder), name)
     graph = case.graph(Path(folder))
     inputs = case.draw(graph, Regime(regime))
     found = load_arrays(place)
@@ -91,10 +91,7 @@ class Ours:
             small = max(sizes) <= SMALL_ELEMENTS
             for regime in dict.fromkeys([case.regime, *((Regime.NORMAL, Regime.SPECIAL) if small else ())]):
                 inputs = case.draw(graph, regime)
-                for name in case.kernels:
-                    if name in command.get("skip", ()):
-                        continue
-                    self.answer(begins=name, case=case.name)
+                for name in self._begun(case, command):
                     try:
                         with self._loaded(case, name) as kernel:
                             outputs = kernel.run(inputs)
@@ -126,14 +123,18 @@ class Ours:
             graph = case.graph(self.folder)
             inputs = case.draw(graph)
             sets = sets_of(case, CACHE_BYTES)
-            for name in case.kernels:
-                if name in command.get("skip", ()):
-                    continue
-                self.answer(begins=name, case=case.name)
+            for name in self._begun(case, command):
                 try:
                     self._time(case, name, inputs, sets)
                 except GpuError as error:
                     self._failed(case, name, error)
+
+    def _begun(self, case: Case, command: Command) -> Iterator[str]:
+        """The case's kernels but those that the command leaves out; each is announced, so that it is known which one never ended."""
+        for name in case.kernels:
+            if name not in command.get("skip", ()):
+                self.answer(begins=name, case=case.name)
+                yield name
 
     def _failed(self, case: Case, kernel: str, error: GpuError) -> None:
         """Tells of a kernel that failed; if the context is lost with it, the process ends, and another goes on behind the kernel."""

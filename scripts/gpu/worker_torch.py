@@ -6,8 +6,6 @@ It reads a command per line from stdin and answers in lines on stdout, both JSON
 
     {"do": "prepare", "cases": [CASE...], "until": SECONDS}   compiles each case and runs it once
     {"do": "time", "cases": [CASE...], "until": SECONDS}      times each case
-    {"do": "results", "cases": [CASE...], "until": SECONDS}   saves the results of each to the folder that its "results" names
-    {"do": "copy", "bytes": [COUNT...], "until": SECONDS}     times copies on the device that read and write so many bytes in all
 
 A case is {"name": ..., "function": a key of torch_functions.FUNCTIONS, "inputs": a folder (see `load_inputs`), "sets": how many
 copies of the inputs the timed calls rotate over}. Nothing new begins after "until", a Unix time. {"done": the command's name} ends
@@ -23,7 +21,6 @@ import argparse
 import fcntl
 import gc
 import getpass
-import itertools
 import json
 import os
 import queue
@@ -43,6 +40,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .cases import load_arrays
+from .workers import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -58,11 +58,7 @@ MANY_INPUTS: Final = 32  # cases with more are tuned last: each of their kernels
 REPLAY_US: Final = 2000.0
 FEWEST_CALLS, MOST_CALLS = 4, 50
 REPEATS, PLAIN_REPEATS, QUICK_REPEATS = 15, 5, 3
-COPY_CACHES: Final = 4  # copies rotate over so many times the size of the L2 cache
-MOST_COPIES: Final = 512
-CPU_CACHE: Final = 32 << 20
 OUT_OF_TIME: Final = "out of time"
-LONGEST_ERROR: Final = 300
 
 
 class UnusableDeviceError(Exception):
@@ -90,44 +86,16 @@ class Compiled:
     cached: bool
 
 
-def one_line(error: BaseException | str) -> str:
-    """Describes an error in one line."""
-    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:LONGEST_ERROR]
-
-
 def load_inputs(folder: str | Path, device: str) -> list[Any]:
-    """Loads 0.npy, 1.npy, ... of a folder as tensors. An optional types.json names their dtypes: bfloat16 is stored as uint16."""
+    """Loads the arrays that `save_arrays` wrote to a folder as tensors. Raises FileNotFoundError if there are none."""
     import torch
 
-    folder = Path(folder)
-    listed = folder / "types.json"
-    names = json.loads(listed.read_text()) if listed.exists() else []
-    tensors = []
-    for number in itertools.count():
-        path = folder / f"{number}.npy"
-        if not path.exists():
-            break
-        array = np.load(path)
-        if number < len(names) and names[number] == "bfloat16":
-            tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        else:
-            tensor = torch.from_numpy(array)
-        tensors.append(tensor.to(device))
-    if not tensors:
-        raise FileNotFoundError(f"no inputs in {folder}")
-    return tensors
+    def tensor(array: Any) -> Any:
+        if array.dtype.name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
 
-
-def save_results(folder: str | Path, results: Sequence[Any]) -> None:
-    """Saves tensors as 0.npy, 1.npy, ...; those of bfloat16 as float32."""
-    import torch
-
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, tensor in enumerate(results):
-        plain = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        np.save(folder / f"{number}.npy", plain.cpu().numpy())
+    return [tensor(array).to(device) for array in load_arrays(Path(folder))]
 
 
 def alternatives(function: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
@@ -171,9 +139,6 @@ class Device:
         self.is_cuda = name.startswith("cuda")
         if self.is_cuda:
             torch.empty(1, device=name)
-            self.cache_bytes = int(getattr(torch.cuda.get_device_properties(name), "L2_cache_size", 0)) or 50 << 20
-        else:
-            self.cache_bytes = CPU_CACHE
 
     def wait(self) -> None:
         """Waits for all work on the device."""
@@ -441,12 +406,10 @@ class Worker:
             return
         if do == "prepare":
             self._prepare(command["cases"], until)
-        elif do in ("time", "results"):
-            self._each(command["cases"], until, self._time if do == "time" else self._results)
-        elif do == "copy":
-            self._copy(command["bytes"], until)
+        elif do == "time":
+            self._each(command["cases"], until, self._time)
         else:
-            self.answer({"error": one_line(f"unknown command {do}")})
+            self.answer({"error": f"unknown command {do}"})
         self.answer({"done": do})
 
     def end(self) -> None:
@@ -579,30 +542,6 @@ class Worker:
             self.device.free()
         best = min(found, key=lambda times: (times["us"] is None, times["us"] or times["us_without_graph"]))
         return {**best, "all": {times["alternative"]: times["us"] for times in found}}
-
-    def _results(self, case: Case, contestant: str) -> dict[str, Any]:
-        inputs = self.compiler.inputs(case)
-        for number, each in enumerate(self._ready(case, contestant)):
-            save_results(Path(case["results"]) / contestant / str(number), as_tuple(each.function(*inputs)))
-        return {"saved": True}
-
-    def _copy(self, counts: Sequence[int], until: float) -> None:
-        found: dict[str, Any]
-        for count in counts:
-            if time.time() >= until:
-                found, error = {}, OUT_OF_TIME
-            else:
-                found, error = self._tried(lambda count=count: self._copied(count))  # type: ignore[misc]
-            self.answer({"copy_bytes": count, "error": error} if error else {"copy_bytes": count, **found})
-
-    def _copied(self, count: int) -> dict[str, Any]:
-        import torch
-
-        pairs = max(1, min(MOST_COPIES, -(-COPY_CACHES * self.device.cache_bytes // max(1, count))))
-        made = torch.zeros(max(1, count // 2), dtype=torch.uint8, device=self.device.name)
-        buffers = [(made.clone(), torch.empty_like(made)) for _ in range(pairs)]
-        calls = [lambda source=source, target=target: target.copy_(source) for source, target in buffers]
-        return self.device.timed(calls)
 
 
 def main() -> int:

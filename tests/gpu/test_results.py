@@ -16,7 +16,7 @@ from scripts.gpu.worker_xla import distance, executions
 def test_the_table_has_each_case_and_what_went_wrong(tmp_path: Path) -> None:
     case = Case("softmax-2x3", "micro", "softmax", ("softmax-2x3.128x1", "softmax-2x3.256x1"), 1000)
     rows = [
-        {"fact": "cases", "cases": [asdict(case)]},
+        {"fact": "cases", "cases": [asdict(case), asdict(Case("crnn", "step"))]},
         {"name": "softmax-2x3", "kernel": "softmax-2x3.128x1", "regime": "normal", "wrong": ""},
         {
             "name": "softmax-2x3",

@@ -174,6 +174,18 @@ def _elementwise(dtype: DType, rows: int, columns: int) -> Graph:
     return m.done(total, m.op("negate", x))
 
 
+def assert_right_at_any_address(one: BuiltForGpu, draw: int) -> None:
+    """The kernel is right on tensors at a multiple of 64 bytes, and one element behind, where it gives the same bits."""
+    inputs = random_inputs(one.graph, np.random.default_rng(draw), Regime.NORMAL)
+    found = []
+    for seed in (2, 3):
+        outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
+        assert messages == []
+        assert judge(one.graph, inputs, outputs).ok
+        found.append(b"".join(output.tobytes() for output in outputs))
+    assert found[0] == found[1], "to the last bit"
+
+
 @pytest.mark.parametrize("target", ["small", "h200"])
 def test_neighbours_go_in_vectors_where_addresses_allow_and_one_by_one_elsewhere(target: str) -> None:
     shapes = [(3, 64), (7, 130), (40, 513), (1, 6)]
@@ -183,14 +195,7 @@ def test_neighbours_go_in_vectors_where_addresses_allow_and_one_by_one_elsewhere
     for number, one in enumerate(build_all(graphs, TARGETS[target])):
         dtype = dtypes[number // len(shapes)]
         seen[dtype] = seen.get(dtype, False) or "STITCH_LOAD_NEIGHBOURS" in one.kernel.text
-        inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
-        found = []
-        for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
-            outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
-            assert messages == []
-            assert judge(one.graph, inputs, outputs).ok
-            found.append(b"".join(output.tobytes() for output in outputs))
-        assert found[0] == found[1], "to the last bit"
+        assert_right_at_any_address(one, number)
     assert seen == dict.fromkeys(dtypes, True)
 
 
@@ -253,14 +258,7 @@ def test_rows_go_in_vectors_where_lengths_and_addresses_allow_and_sums_keep_thei
             assert _widest(one.kernel.text) == list(cases.values())[number], one.graph.name
         else:
             assert _widest(one.kernel.text) > 1, one.graph.name
-        inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
-        found = []
-        for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
-            outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
-            assert messages == []
-            assert judge(one.graph, inputs, outputs).ok
-            found.append(b"".join(output.tobytes() for output in outputs))
-        assert found[0] == found[1], "to the last bit"
+        assert_right_at_any_address(one, number)
 
 
 SHORT = {
@@ -283,14 +281,7 @@ def test_a_short_row_has_as_many_threads_as_vectors() -> None:
         threads, width = list(SHORT.values())[number]
         assert f"thread = threadIdx.x % {threads}," in one.kernel.text, one.graph.name
         assert _widest(one.kernel.text) == width, one.graph.name
-        inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
-        found = []
-        for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
-            outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
-            assert messages == []
-            assert judge(one.graph, inputs, outputs).ok
-            found.append(b"".join(output.tobytes() for output in outputs))
-        assert found[0] == found[1], "to the last bit"
+        assert_right_at_any_address(one, number)
 
 
 def test_little_work_is_spread_over_the_device_and_much_goes_two_vectors_at_a_time() -> None:
