@@ -28,6 +28,7 @@ from scripts.benchmark.contestants import (
     PLAIN,
     WORKLOADS,
     Files,
+    Installed,
     at_ranks,
     command_line,
     environment,
@@ -329,14 +330,15 @@ def test_ranks_are_started_by_horovodrun_each_on_a_core(monkeypatch: pytest.Monk
     two, four = at_ranks([WORKLOADS["bert"], bert], [2, 4])[1:]
     assert (two.name, two.ranks, four.name, four.ranks) == ("horovod-bert/2", 2, "horovod-bert/4", 4)
     files, horovod = Files(tmp_path), tmp_path / "horovod"
-    words = command_line(plain, four, ("--batch", "2"), files, tmp_path, horovod)
+    installed = Installed(horovod=horovod)
+    words = command_line(plain, four, ("--batch", "2"), files, tmp_path, installed)
     assert words[1:5] == [str(horovod / "bin" / "horovodrun"), "--gloo", "-np", "4"]
     assert words[6] == str(PINNED)
     assert shlex.split(words[7])[:5] == [sys.executable, str(bert.script), "--horovod", "--batch", "2"]
     assert "--log" not in words  # horovodrun would take it for an option of its own
-    stitched = command_line(CONTESTANTS["stitched"], four, (), files, tmp_path, horovod)
+    stitched = command_line(CONTESTANTS["stitched"], four, (), files, tmp_path, installed)
     assert stitched[stitched.index("--") + 2] == str(horovod / "bin" / "horovodrun")
-    assert environment(plain, files, horovod)["PYTHONPATH"] == f"{horovod}:/mine"
+    assert environment(plain, files, installed)["PYTHONPATH"] == f"{horovod}:/mine"
 
 
 def test_lines_of_rank_0_are_read_behind_what_horovodrun_puts_before_them(tmp_path: Path) -> None:

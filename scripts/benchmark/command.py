@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import horovod_build
+from ..zoo import catalog
+from ..zoo.environments import ZooError
+from ..zoo.table import table as zoo_table
 from . import busy, collectives, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
 from .collectives import Collectives
 from .contestants import (
@@ -48,9 +51,10 @@ from .launches import (
     xla_launches,
 )
 from .processes import watched
-from .race import ContestantError, Limits, Outcome, run_race
+from .race import ContestantError, Limits, Outcome, installed, run_race
 
 FORMAT = 2
+_OF_ZOO = {"contestants": "plain,xla,stitched", "rounds": 5, "seconds": 4.0}
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ examples:
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
   scripts/bench --workloads horovod-bert --ranks 1,2,4   a job of several ranks, beside one of one rank
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
+  scripts/bench --zoo                                    models that nobody of this project wrote, from public packages
+  scripts/bench --zoo hugging_face-bert,ocr              some of them; --zoo=list names all
   scripts/bench --kernels-cpu                            single kernels of many sizes, compared with TensorFlow, XLA and a copy
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, and its byte floor
   scripts/bench --functions                              exp, tanh and others, time per element, compared with glibc's vector library
@@ -136,6 +142,14 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     parser.add_argument("--workloads", default="bert", metavar="A,B", help="workloads, or all (default: bert)")
+    parser.add_argument(
+        "--zoo",
+        nargs="?",
+        const="all",
+        metavar="A,B",
+        help="instead of workloads, models of public packages (scripts/zoo), in an environment of their own, which is made first "
+        f"(3 GB); all, list, or some. Other defaults: {_OF_ZOO}",
+    )
     parser.add_argument(
         "--contestants",
         default=",".join(DEFAULT_CONTESTANTS),
@@ -226,11 +240,16 @@ def main(words: Sequence[str] | None = None) -> int:
     if words[:1] == ["--kernels"]:
         return step_kernels.main(words[1:])
     parser = build_parser()
+    if any(word.split("=")[0] == "--zoo" for word in words):
+        parser.set_defaults(**_OF_ZOO)
     arguments = parser.parse_args(words)
+    if arguments.zoo == "list":
+        print("\n".join(f"{name:<34}{model.package}, {model.author}" for name, model in catalog.MODELS.items()))
+        return 0
     try:
         names = ",".join(WORKLOADS) if arguments.workloads == "all" else arguments.workloads
         workloads = [find_workload(name.strip()) for name in names.split(",") if name.strip()]
-        workloads = at_ranks(workloads, arguments.ranks)
+        workloads = at_ranks(workloads, arguments.ranks) if arguments.zoo is None else zoo_workloads(arguments.zoo)
         contestants = find_contestants(arguments.contestants)
         extra = tuple(shlex.split(arguments.arguments))
     except (UnknownNameError, ValueError) as error:
@@ -251,8 +270,8 @@ def main(words: Sequence[str] | None = None) -> int:
             folder = folder.absolute()
             folder.mkdir(parents=True, exist_ok=True)
             cache = folder / "cache" if arguments.cold else (arguments.cache or ROOT / ".cache" / "stitchfleet")
-            if any(workload.ranks for workload in workloads):
-                horovod_build.install(horovod_build.kept_in(), say)
+            for workload in workloads:
+                installed(workload, say)
             sections: dict[str, Section] = {}
             for position, workload in enumerate(workloads, 1):
                 say(f"{workload.name}: workload {position} of {len(workloads)}")
@@ -262,14 +281,26 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("scripts/bench: interrupted", file=sys.stderr)
         return 130
-    except (OSError, horovod_build.BuildError) as error:
+    except (OSError, horovod_build.BuildError, ZooError) as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
     lines = coverage_lines(sections) if arguments.coverage else table(sections, arguments.rounds, arguments.seconds)
     print("\n".join(lines))
+    if arguments.zoo is not None:
+        print("", *zoo_table(document(sections, arguments)), sep="\n")
     raced = [result for section in sections.values() for result in section.results]
     uncovered = arguments.coverage and any(section.coverage is None for section in sections.values())
     return int(uncovered or any(result.outcome.failure for result in raced))
+
+
+def zoo_workloads(names: str) -> list[Workload]:
+    """The zoo's models by comma-separated names, or all. Raises UnknownNameError."""
+    wanted = list(catalog.MODELS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in catalog.MODELS:
+            raise UnknownNameError(f"no model {name!r} in the zoo; --zoo=list names all")
+    found = [(name, catalog.MODELS[name]) for name in wanted]
+    return [Workload(name, m.path, m.arguments, environment=m.environment) for name, m in found]
 
 
 def _section(
@@ -303,7 +334,7 @@ def _section(
             )
         raced = {o.contestant.name for o in outcomes if not o.failure}
         counts = not arguments.no_counts and not workload.ranks
-        if {PLAIN, "xla"} <= raced and counts:
+        if {PLAIN, "xla"} <= raced and counts and workload.environment is None:
             say(f"{workload.name}: counting the kernels of XLA's module")
             try:
                 modules = xla_launches(workload, CONTESTANTS["xla"], mark, place, extra)

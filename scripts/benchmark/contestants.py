@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 
+from ..zoo.environments import Environment
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PINNED = pathlib.Path(__file__).with_name("pinned.py")
 ENDLESS_STEPS = 1_000_000_000
@@ -27,12 +29,14 @@ class Workload:
     --log FILE   at the end, also after Ctrl-C, write JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
 
     ranks: number of processes that `horovodrun` starts, each on one core, of which rank 0 alone logs and prints; 0: no horovodrun.
+    environment: that of a model of the zoo; None: the benchmark's own.
     """
 
     name: str
     script: pathlib.Path
     arguments: tuple[str, ...] = ()
     ranks: int = 0
+    environment: Environment | None = None
 
 
 _FOLDER = ROOT / "scripts" / "workloads"
@@ -150,6 +154,16 @@ _OF_HOROVOD = {
 
 
 @dataclass(frozen=True)
+class Installed:
+    """What is installed for a workload. python: its interpreter. horovod: the folder that holds Horovod, for a job of several ranks.
+    stitchfleet: the folder that holds stitchfleet, if it is not installed for the interpreter."""
+
+    python: str = sys.executable
+    horovod: pathlib.Path | None = None
+    stitchfleet: pathlib.Path | None = None
+
+
+@dataclass(frozen=True)
 class Files:
     """The files that one contestant of one race writes."""
 
@@ -185,32 +199,36 @@ def command_line(
     extra: tuple[str, ...],
     files: Files,
     cache: pathlib.Path,
-    horovod: pathlib.Path | None = None,
+    installed: Installed = Installed(),
 ) -> list[str]:
-    """The command line of a contestant on a workload. horovod: the folder that holds Horovod, for a job of several ranks."""
-    script = [sys.executable, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
+    """The command line of a contestant on a workload."""
+    python = installed.python
+    script = [python, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
     script += ["--steps", str(ENDLESS_STEPS), "--log", str(files.log)]
     if workload.ranks:
-        assert horovod is not None
-        launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(workload.ranks)]
-        script = [*launcher, sys.executable, str(PINNED), shlex.join(script)]
+        assert installed.horovod is not None
+        launcher = [python, str(installed.horovod / "bin" / "horovodrun"), "--gloo", "-np", str(workload.ranks)]
+        script = [*launcher, python, str(PINNED), shlex.join(script)]
     if contestant.stitchfleet is None:
         return script
     ours = ["--cache", str(cache), "--summary", str(files.summary)]
-    ours += ["--database", f"sqlite:///{files.folder}/stitchfleet.db", *contestant.stitchfleet]
-    return [sys.executable, "-m", "stitchfleet.plugin.command", "run", *ours, "--", *script]
+    if installed.stitchfleet is None:  # a training image has no SQLAlchemy
+        ours += ["--database", f"sqlite:///{files.folder}/stitchfleet.db"]
+    return [python, "-m", "stitchfleet.plugin.command", "run", *ours, *contestant.stitchfleet, "--", *script]
 
 
-def environment(contestant: Contestant, files: Files, horovod: pathlib.Path | None = None) -> dict[str, str]:
-    """The environment of a contestant: this process's, without stitchfleet's activation. horovod: as in `command_line`."""
+def environment(contestant: Contestant, files: Files, installed: Installed = Installed()) -> dict[str, str]:
+    """The environment of a contestant: this process's, without stitchfleet's activation."""
     variables = {**os.environ}
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     for name in ("STITCHFLEET_ENABLED", "STITCHFLEET_RUN_ID"):
         variables.pop(name, None)
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
-    if horovod is not None:
-        paths.insert(0, str(horovod))
+    if installed.horovod is not None:
+        paths.insert(0, str(installed.horovod))
         variables |= _OF_HOROVOD
+    if installed.stitchfleet is not None:
+        paths.append(str(installed.stitchfleet))
     variables["PYTHONPATH"] = os.pathsep.join(paths)
     if contestant.stitchfleet is not None:
         variables["STITCHFLEET_DATA"] = str(files.folder / "records")

@@ -18,8 +18,9 @@ from stitchfleet.plugin.arms.schedule import Schedule
 from stitchfleet.plugin.base.settings import read_settings
 
 from .. import horovod_build
+from ..zoo import environments
 from . import processes
-from .contestants import Contestant, Files, Workload, command_line, environment
+from .contestants import Contestant, Files, Installed, Workload, command_line, environment
 
 _POLL_S = 0.2
 _PROGRESS_S = 15.0
@@ -120,9 +121,9 @@ class Runner:
 
     def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
         self.files.folder.mkdir(parents=True)
-        horovod = horovod_build.install(horovod_build.kept_in(), lambda line: None) if self.workload.ranks else None
-        command = command_line(self.contestant, self.workload, extra, self.files, cache, horovod)
-        variables = environment(self.contestant, self.files, horovod)
+        found = installed(self.workload, lambda line: None)
+        command = command_line(self.contestant, self.workload, extra, self.files, cache, found)
+        variables = environment(self.contestant, self.files, found)
         self._process = processes.start(command, self.mark, variables, self.files.output)
 
     # ---- what it says of itself
@@ -277,6 +278,15 @@ class Runner:
         if self.contestant.is_stitched and main is not None and main["phase"] != "stitched":
             self.outcome.note = f"ended in phase {main['phase']}: {main['reason']}"
         return summary
+
+
+def installed(workload: Workload, say: Say) -> Installed:
+    """What a workload runs with; it is installed if it is not there, which takes minutes. Raises horovod_build.BuildError and
+    ZooError."""
+    if workload.environment is not None:
+        python = str(environments.python_of(workload.environment, say))
+        return Installed(python, stitchfleet=environments.unpacked(say))
+    return Installed(horovod=horovod_build.install(horovod_build.kept_in(), say) if workload.ranks else None)
 
 
 def opening_steps(environment: Mapping[str, str] = MappingProxyType({})) -> int:

@@ -34,35 +34,56 @@ def make_parser(
     return parser
 
 
-@contextlib.contextmanager
-def step_log(path: str | None, quiet: bool = False) -> Iterator[Callable[[Callable[[], float]], None]]:
-    """A context manager. Yields a function that runs one step, which returns its loss, and logs it. The log is written to `path`, if
-    given, at the end, also after Ctrl-C, which ends the job normally. quiet: print nothing."""
-    losses: list[float] = []
-    starts: list[float] = []
-    seconds: list[float] = []
+class StepLog:
+    """The log of a job's steps. quiet: print nothing."""
 
-    def book(step: Callable[[], float]) -> None:
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._losses: list[float] = []
+        self._starts: list[float] = []
+        self._seconds: list[float] = []
+
+    def __call__(self, step: Callable[[], float]) -> None:
+        """Runs one step, which returns its loss, and notes it."""
         start = time.monotonic()
         loss = step()
-        seconds.append(time.monotonic() - start)
-        starts.append(start)
-        losses.append(loss)
-        if len(losses) % REPORT_EVERY == 1:
-            report()
+        self.note(start, time.monotonic() - start, loss)
 
-    def report() -> None:
-        if quiet:
-            return
-        print(f"step {len(losses) - 1:5d}  loss {losses[-1]:.6f}  {seconds[-1] * 1e3:8.1f} ms", flush=True)
+    def note(self, start: float, seconds: float, loss: float) -> None:
+        """Notes a step that began at time.monotonic() `start` and took `seconds`."""
+        self._seconds.append(seconds)
+        self._starts.append(start)
+        self._losses.append(loss)
+        if len(self._losses) % REPORT_EVERY == 1:
+            self._report()
 
+    @property
+    def count(self) -> int:
+        """The number of steps so far."""
+        return len(self._losses)
+
+    def end(self, path: str | None) -> None:
+        """Reports the last step, and writes the log to `path` if given."""
+        if self._losses and len(self._losses) % REPORT_EVERY != 1:
+            self._report()
+        if path:
+            with open(path, "w", encoding="utf-8") as log:
+                json.dump({"losses": self._losses, "starts": self._starts, "seconds": self._seconds}, log)
+
+    def _report(self) -> None:
+        if not self._quiet:
+            last, loss, ms = len(self._losses) - 1, self._losses[-1], self._seconds[-1] * 1e3
+            print(f"step {last:5d}  loss {loss:.6f}  {ms:8.1f} ms", flush=True)
+
+
+@contextlib.contextmanager
+def step_log(path: str | None, quiet: bool = False) -> Iterator[StepLog]:
+    """A context manager. Yields a StepLog, which is written to `path`, if given, at the end, also after Ctrl-C, which ends the job
+    normally. quiet: print nothing."""
+    log = StepLog(quiet)
     with contextlib.suppress(KeyboardInterrupt):
-        yield book
-    if losses and len(losses) % REPORT_EVERY != 1:
-        report()
-    if path:
-        with open(path, "w", encoding="utf-8") as log:
-            json.dump({"losses": losses, "starts": starts, "seconds": seconds}, log)
+        yield log
+    log.end(path)
 
 
 def run(

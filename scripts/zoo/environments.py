@@ -1,0 +1,90 @@
+"""The environments that the zoo's models run in: a TensorFlow, and the packages of many authors beside it.
+
+Packages are installed without their dependencies, since what some ask for excludes what others need. What the models import at run
+time is listed instead. An environment is made once and kept below the project's `.cache`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..wheel import ROOT, build_wheel, sources
+
+Say = Callable[[str], None]
+
+
+class ZooError(Exception):
+    """An environment cannot be made. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python with packages. name: that of its folder. requires: packages that are installed with all that they depend on.
+    packages: those that are installed alone."""
+
+    name: str
+    requires: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that is installed."""
+        return hashlib.sha256("\n".join((*self.requires, "", *self.packages)).encode()).hexdigest()[:16]
+
+
+def kept_in() -> pathlib.Path:
+    """The folder that holds the environments."""
+    return ROOT / ".cache" / "zoo"
+
+
+def python_of(environment: Environment, say: Say) -> pathlib.Path:
+    """The environment's interpreter. It is made if it is not there, which takes some minutes. Raises ZooError."""
+    folder = kept_in() / environment.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    complete = folder / "complete"
+    with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists() or complete.read_text(encoding="utf-8") != environment.digest:
+            say(f"making the environment {environment.name}: {len(environment.packages)} packages, some minutes, once")
+            _run(sys.executable, "-m", "venv", "--clear", str(folder))
+            install = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            _run(*install, *environment.requires)
+            _run(*install, "--no-deps", *environment.packages)
+            complete.write_text(environment.digest, encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def unpacked(say: Say) -> pathlib.Path:
+    """A folder that holds this checkout's stitchfleet as a wheel installs it, to be put on a PYTHONPATH. Raises ZooError."""
+    found = hashlib.sha256()
+    for path, content in sorted(sources().items()):
+        found.update(f"{path}\0{len(content)}\0".encode() + content)
+    folder = kept_in() / f"stitchfleet-{found.hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    say("unpacking stitchfleet's wheel for the zoo")
+    kept_in().mkdir(parents=True, exist_ok=True)
+    for older in kept_in().glob("stitchfleet-*"):
+        shutil.rmtree(older, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="making-", dir=kept_in()) as making:
+        wheel = build_wheel(pathlib.Path(making))
+        tree = pathlib.Path(making, "tree")
+        options = ["-q", "--no-deps", "--no-compile", "--disable-pip-version-check", "--target", str(tree)]
+        _run(sys.executable, "-m", "pip", "install", *options, str(wheel))
+        os.rename(tree, folder)
+    return folder
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ZooError((done.stderr.strip().splitlines() or [f"{words[0]} failed without a message"])[-1])

@@ -1,0 +1,147 @@
+"""The zoo's catalog, table and environments. The models themselves run in the benchmark: they need 3 GB of packages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.benchmark.command import main, zoo_workloads
+from scripts.benchmark.contestants import CONTESTANTS, Files, Installed, UnknownNameError, command_line, environment
+from scripts.zoo import environments
+from scripts.zoo.catalog import MODELS
+from scripts.zoo.environments import Environment, ZooError, python_of, unpacked
+from scripts.zoo.table import HEADER, rows, table
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_a_script_and_its_package_in_its_environment(name: str) -> None:
+    model = MODELS[name]
+    assert model.path.is_file()
+    installed = {re.split(r"[=<]", package)[0] for package in model.environment.packages}
+    assert model.package in installed | {"Keras"}  # TensorFlow brings Keras
+
+
+def test_every_script_is_in_the_catalog() -> None:
+    folder = next(iter(MODELS.values())).path.parent
+    assert {path.stem for path in folder.glob("*.py")} - {"job"} == {model.script for model in MODELS.values()}
+
+
+def test_there_are_twenty_models_by_six_authors() -> None:
+    assert len(MODELS) >= 20
+    assert len({model.author for model in MODELS.values()}) >= 6
+
+
+def test_models_are_named_one_by_one_or_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [workload.name for workload in zoo_workloads("all")] == list(MODELS)
+    (one,) = zoo_workloads("hugging_face-bert-infer")
+    assert (one.script.name, one.arguments) == ("hugging_face.py", ("bert", "--mode", "infer"))
+    with pytest.raises(UnknownNameError, match="no model 'bert' in the zoo; --zoo=list names all"):
+        zoo_workloads("bert")
+    assert main(["--zoo=list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(MODELS)
+
+
+def test_a_model_runs_in_its_environment_with_stitchfleet_last_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    (workload,) = zoo_workloads("ranking")
+    found = Installed("/zoo/bin/python", stitchfleet=tmp_path)
+    for name in ("plain", "stitched"):
+        words = command_line(CONTESTANTS[name], workload, (), Files(tmp_path), tmp_path, found)
+        assert words[0] == "/zoo/bin/python"
+        assert words[words.index(str(workload.script)) - 1] == "/zoo/bin/python"
+        assert "--database" not in words  # the environment has no SQLAlchemy
+        assert environment(CONTESTANTS[name], Files(tmp_path), found)["PYTHONPATH"] == f"/mine:{tmp_path}"
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------------------
+
+
+def result(name: str, wall_ms: float, failure: str | None = None, **more: Any) -> dict[str, Any]:
+    ratio = {"value": 1.5, "low": 1.4, "high": 1.6, "pairs": 5}
+    figures = {"wall_ms": wall_ms, "ratio_of_wall": None if name == "plain" else ratio}
+    about = {"contestant": name, "failure": failure, "note": None, "peak_bytes": 2**30, "summary": None}
+    return {**about, "figures": None if failure else figures, **more}
+
+
+def summary(**more: Any) -> dict[str, Any]:
+    kernels = [
+        {"calls": {"stitched": 5}, "error_over_tolerance": 0.25},
+        {"calls": {"stitched": 0}, "error_over_tolerance": 0.9},
+    ]
+    programs = [{"name": "step", "stitched_after_seconds": 12.4}, {"name": "other", "stitched_after_seconds": None}]
+    return {"clusters": [{"executables": kernels}], "main": "step", "programs": programs, "reverts": [], **more}
+
+
+def document(**workloads: list[dict[str, Any]]) -> dict[str, Any]:
+    best = {"name": "xla", "by_wall": {"value": 1.2, "low": 1.1, "high": 1.3, "pairs": 5}}
+    return {
+        "workloads": workloads,
+        "beside_the_better_of_plain_and_xla": {"ocr": best},
+        "coverage": {"ocr": {"share": 0.913}},
+    }
+
+
+def test_a_row_says_what_a_job_gained() -> None:
+    stitched = result("stitched", 20.0, summary=summary(), peak_bytes=2**30 + 2**24)
+    (row,) = rows(document(ocr=[result("plain", 30.0), result("xla", 24.0), stitched]))
+    assert row == (
+        "| ocr (keras-ocr, Fausto Morales) | 30 ms | 1.50 (1.40 to 1.60) | 1.20 (1.10 to 1.30), xla | 91% | 1 | "
+        "0.25 of its bound | 0 | 12 s | +16 MiB |"
+    )
+    assert row.count("|") == HEADER[0].count("|")
+
+
+def test_a_job_that_failed_or_stayed_plain_is_in_the_table_with_its_reason() -> None:
+    plain = summary(programs=[{"name": "step", "stitched_after_seconds": None}], clusters=[])
+    lines = table(
+        document(
+            tabular=[result("plain", 1.0), result("stitched", 1.0, "ended with exit code 1: ValueError: x")],
+            ranking=[result("plain", 1.0, "ended")],
+            audio=[
+                result("plain", 1.0),
+                result("stitched", 1.0, summary=plain, note="ended in phase plain: it does not pay"),
+            ],
+        )
+    )[2:]
+    assert lines[0].startswith(
+        "| tabular (tabnet, Somshubra Majumdar) | did not run: ended with exit code 1: ValueError: x |"
+    )
+    assert lines[1].startswith("| ranking (tensorflow-ranking, Google) | did not run: ended |")
+    assert "ended in phase plain: it does not pay" in lines[2]
+    assert {line.count("|") for line in lines} == {HEADER[0].count("|")}
+
+
+# ---- environments ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_once_and_anew_when_its_packages_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(environments, "kept_in", lambda: tmp_path)
+    said: list[str] = []
+    python = python_of(Environment("small", ("six",), ("pyyaml==6.0.2",)), said.append)
+    assert subprocess.run([str(python), "-c", "import six, yaml"], check=False).returncode == 0
+    assert len(said) == 1
+    python_of(Environment("small", ("six",), ("pyyaml==6.0.2",)), said.append)
+    assert len(said) == 1
+    with pytest.raises(ZooError, match="no-such-package"):
+        python_of(Environment("small", ("six",), ("no-such-package-of-ours==1",)), said.append)
+    assert len(said) == 2
+
+
+@pytest.mark.slow
+def test_stitchfleet_is_unpacked_once_and_can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(environments, "kept_in", lambda: tmp_path)
+    folder = unpacked(lambda line: None)
+    words = [sys.executable, "-S", "-c", "import stitchfleet.plugin as found; print(found.__file__)"]
+    done = subprocess.run(words, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(str(folder))
+    assert unpacked(lambda line: pytest.fail(line)) == folder
