@@ -285,7 +285,7 @@ def installed(workload: Workload, say: Say) -> Installed:
     ZooError."""
     if workload.environment is not None:
         python = str(environments.python_of(workload.environment, say))
-        return Installed(python, stitchfleet=environments.unpacked(say))
+        return Installed(python, stitchfleet=environments.unpacked())
     return Installed(horovod=horovod_build.install(horovod_build.kept_in(), say) if workload.ranks else None)
 
 

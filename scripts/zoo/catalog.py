@@ -76,7 +76,7 @@ MODELS: Final = {
     **_each("unet_collection", "keras-unet-collection", "Yingkai Sha", "attention", "swin"),
     **_each(
         *("attention_models", "keras-cv-attention-models", "leondgarse"),
-        *("coatnet", "efficientformer", "mobilevit", "hornet", "yolov8", "levit"),
+        *("coatnet", "efficientformer", "mobilevit", "yolov8", "levit"),
     ),
     **_each("gpflow_models", "gpflow", "GPflow", "svgp", "gpr"),
     **_each("sonnet_models", "dm-sonnet", "DeepMind", "vqvae", "lstm"),

@@ -7,6 +7,7 @@ time is listed instead. An environment is made once and kept below the project's
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
@@ -14,12 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..wheel import ROOT, build_wheel, sources
+from ..wheel import ROOT, WheelError, build_wheel, sources
 
 Say = Callable[[str], None]
+KEPT_SECONDS = 24 * 3600.0
+"""How long an unpacked stitchfleet of other sources is kept after its last use: another benchmark may run on it."""
 
 
 class ZooError(Exception):
@@ -63,20 +67,26 @@ def python_of(environment: Environment, say: Say) -> pathlib.Path:
     return folder / "bin" / "python"
 
 
-def unpacked(say: Say) -> pathlib.Path:
-    """A folder that holds this checkout's stitchfleet as a wheel installs it, to be put on a PYTHONPATH. Raises ZooError."""
+@functools.cache
+def unpacked() -> pathlib.Path:
+    """A folder that holds this checkout's stitchfleet as a wheel installs it, to be put on a PYTHONPATH. One for the whole of a
+    benchmark, whatever is edited meanwhile. Raises ZooError."""
     found = hashlib.sha256()
     for path, content in sorted(sources().items()):
         found.update(f"{path}\0{len(content)}\0".encode() + content)
     folder = kept_in() / f"stitchfleet-{found.hexdigest()[:16]}"
     if folder.exists():
+        os.utime(folder)
         return folder
-    say("unpacking stitchfleet's wheel for the zoo")
     kept_in().mkdir(parents=True, exist_ok=True)
     for older in kept_in().glob("stitchfleet-*"):
-        shutil.rmtree(older, ignore_errors=True)
+        if older.stat().st_mtime < time.time() - KEPT_SECONDS:
+            shutil.rmtree(older, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="making-", dir=kept_in()) as making:
-        wheel = build_wheel(pathlib.Path(making))
+        try:
+            wheel = build_wheel(pathlib.Path(making))
+        except WheelError as error:
+            raise ZooError(str(error)) from None
         tree = pathlib.Path(making, "tree")
         options = ["-q", "--no-deps", "--no-compile", "--disable-pip-version-check", "--target", str(tree)]
         _run(sys.executable, "-m", "pip", "install", *options, str(wheel))

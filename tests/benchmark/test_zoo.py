@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -140,8 +141,15 @@ def test_an_environment_is_made_once_and_anew_when_its_packages_change(
 @pytest.mark.slow
 def test_stitchfleet_is_unpacked_once_and_can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(environments, "kept_in", lambda: tmp_path)
-    folder = unpacked(lambda line: None)
+    older, newer = tmp_path / "stitchfleet-0", tmp_path / "stitchfleet-1"
+    for each in (older, newer):
+        each.mkdir()
+    os.utime(older, (0, 0))
+    folder = unpacked.__wrapped__()
     words = [sys.executable, "-S", "-c", "import stitchfleet.plugin as found; print(found.__file__)"]
     done = subprocess.run(words, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(str(folder))
-    assert unpacked(lambda line: pytest.fail(line)) == folder
+    made = folder.stat().st_ino
+    assert unpacked.__wrapped__() == folder
+    assert folder.stat().st_ino == made
+    assert (older.exists(), newer.exists()) == (False, True)  # another benchmark may run on the newer one

@@ -7,7 +7,6 @@ NETWORKS = {
     "coatnet": lambda **about: kecam.coatnet.CoAtNet0(**about),
     "efficientformer": lambda **about: kecam.efficientformer.EfficientFormerV2S0(**about),
     "mobilevit": lambda **about: kecam.mobilevit.MobileViT_XXS(**about),
-    "hornet": lambda **about: kecam.hornet.HorNetTiny(**about),
     "yolov8": lambda **about: kecam.yolov8.YOLOV8_N(**about),
     "levit": lambda **about: kecam.levit.LeViT128S(**about),
 }
