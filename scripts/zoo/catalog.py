@@ -13,13 +13,24 @@ KERAS_2: Final = Environment(
     requires=(
         "tensorflow-cpu==2.15.1",
         "tensorflow-estimator==2.15.0",
+        "tf_keras==2.15.1",
         "numpy<2",
         "scipy<1.13",
         *("huggingface_hub<0.24", "tokenizers<0.20", "safetensors", "regex", "tqdm", "pyyaml", "filelock", "requests"),
         *("pandas", "scikit-learn", "scikit-image", "matplotlib", "opencv-python-headless", "librosa", "nibabel"),
         *("gin-config", "cloudpickle", "dm-tree", "deprecated", "decorator", "multipledispatch", "tabulate", "lark"),
         *("check_shapes", "terminaltables", "imgaug", "shapely", "editdistance", "pyclipper", "validators"),
-        *("essential_generators", "fonttools", "typeguard<3", "networkx", "kt-legacy", "pystrum", "tf-slim"),
+        *(
+            "essential_generators",
+            "fonttools",
+            "typeguard<3",
+            "networkx",
+            "gym==0.23.1",
+            "pygame",
+            "kt-legacy",
+            "pystrum",
+            "tf-slim",
+        ),
     ),
     packages=(
         *("transformers==4.41.2", "deepctr==0.9.3", "tensorflow-recommenders==0.7.3", "tensorflow-ranking==0.5.5"),
@@ -29,7 +40,7 @@ KERAS_2: Final = Environment(
         *("deepxde==1.11.1", "larq==0.13.3", "tensorflow-lattice==2.0.13", "keras-tcn==3.5.0", "keras-ocr==0.9.3"),
         *("tensorflow-addons==0.23.0", "tensorflow-model-optimization==0.8.0", "kapre==0.3.7", "vit-keras==0.1.2"),
         *("tf2-yolov4==0.1.0", "nbeats-keras==1.8.0", "voxelmorph==0.2", "neurite==0.2", "tf-geometric==0.1.5"),
-        *("tabnet==0.1.6", "keras-self-attention==0.51.0"),
+        *("tabnet==0.1.6", "keras-self-attention==0.51.0", "tf-sparse==0.0.17", "ogb-lite==0.0.3"),
     ),
 )
 _FOLDER = pathlib.Path(__file__).with_name("models")

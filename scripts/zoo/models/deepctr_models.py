@@ -7,12 +7,12 @@ import tensorflow as tf
 
 for part in ("layers", "models", "backend", "regularizers", "initializers", "utils", "activations"):
     sys.modules[f"tensorflow.python.keras.{part}"] = getattr(tf.keras, part)
-import tensorflow.python.keras as within  # noqa: E402
+import tensorflow.python.keras as within
 
 within.backend = tf.keras.backend
-from deepctr.feature_column import DenseFeat, SparseFeat, VarLenSparseFeat, get_feature_names  # noqa: E402
-from deepctr.models import DIN, AutoInt, DCNMix, DeepFM, xDeepFM  # noqa: E402
-from job import fit, integers, normal, options  # noqa: E402
+from deepctr.feature_column import DenseFeat, SparseFeat, VarLenSparseFeat, get_feature_names
+from deepctr.models import DIN, AutoInt, DCNMix, DeepFM, xDeepFM
+from job import fit, integers, normal, options
 
 MODELS = {"deepfm": DeepFM, "xdeepfm": xDeepFM, "autoint": AutoInt, "dcn": DCNMix, "din": DIN}
 arguments = options(*MODELS)

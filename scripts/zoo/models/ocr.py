@@ -8,7 +8,7 @@ arguments = options()
 parameters = {**recognition.DEFAULT_BUILD_PARAMS, "height": 31, "width": 120}
 _, _, model, _ = recognition.build_model("abcdefghijklmnopqrstuvwxyz", **parameters)
 rows = 32
-images, labels = normal(rows, 31, 120, 1), integers(26, rows, 6).astype("float64")
+images, labels = normal(rows, 31, 120, 1), integers(26, rows, 28).astype("float64")
 times, lengths = np.full([rows, 1], 28.0), np.full([rows, 1], 6.0)
 fit(
     model,

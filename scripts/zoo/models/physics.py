@@ -32,6 +32,7 @@ with steps.step_log(arguments.log) as log:
             self.began = time.monotonic()
 
         def on_batch_end(self):
-            log.note(self.began, time.monotonic() - self.began, float(np.sum(self.model.train_state.loss_train or 0.0)))
+            losses = self.model.train_state.loss_train  # new in every twentieth step
+            log.note(self.began, time.monotonic() - self.began, 0.0 if losses is None else float(np.sum(losses)))
 
-    model.train(iterations=arguments.steps, display_every=20, callbacks=[Note()], verbose=0)
+    model.train(iterations=arguments.steps, display_every=20, callbacks=[Note()])

@@ -1,8 +1,10 @@
 """VoxelMorph (Dalca and others): registration of volumes with a dense displacement field, through `fit`."""
 
+import inspect
 import os
 
 os.environ["VXM_BACKEND"] = os.environ["NEURITE_BACKEND"] = "tensorflow"
+inspect.getargspec = lambda function: inspect.getfullargspec(function)[:4]  # Python 3.11 has it no more
 import numpy as np
 import voxelmorph as vxm
 from job import fit, normal, options, tf

@@ -6,7 +6,7 @@ from vit_keras import vit
 
 arguments = options()
 model = vit.build_model(
-    64, 8, 4, 192, 4, 768, 10, "ViT", activation="softmax", include_top=True, representation_size=None, dropout=0.1
+    64, 8, 4, 192, 4, "ViT", 768, 10, activation="softmax", include_top=True, representation_size=None, dropout=0.1
 )
 fit(
     model,
