@@ -23,7 +23,8 @@ from ..wheel import ROOT, WheelError, build_wheel, sources
 
 Say = Callable[[str], None]
 KEPT_SECONDS = 24 * 3600.0
-"""How long an unpacked stitchfleet of other sources is kept after its last use: another benchmark may run on it."""
+"""How long an environment of other packages, or a stitchfleet of other sources, is kept after its last use: another benchmark may run
+on it."""
 
 
 class ZooError(Exception):
@@ -51,20 +52,29 @@ def kept_in() -> pathlib.Path:
 
 
 def python_of(environment: Environment, say: Say) -> pathlib.Path:
-    """The environment's interpreter. It is made if it is not there, which takes some minutes. Raises ZooError."""
-    folder = kept_in() / environment.name
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    """The environment's interpreter. It is made if it is not there, which takes some minutes. An environment whose packages have
+    changed is another one: a benchmark that runs keeps its own. Raises ZooError."""
+    folder = kept_in() / f"{environment.name}-{environment.digest}"
+    kept_in().mkdir(parents=True, exist_ok=True)
     complete = folder / "complete"
-    with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+    with open(kept_in() / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not complete.exists() or complete.read_text(encoding="utf-8") != environment.digest:
+        if not complete.exists():
+            _forget_older(f"{environment.name}-*")
             say(f"making the environment {environment.name}: {len(environment.packages)} packages, some minutes, once")
             _run(sys.executable, "-m", "venv", "--clear", str(folder))
             install = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             _run(*install, *environment.requires)
             _run(*install, "--no-deps", *environment.packages)
-            complete.write_text(environment.digest, encoding="utf-8")
+        complete.touch()
     return folder / "bin" / "python"
+
+
+def _forget_older(pattern: str) -> None:
+    for older in kept_in().glob(pattern):
+        complete = older / "complete"
+        if (complete if complete.exists() else older).stat().st_mtime < time.time() - KEPT_SECONDS:
+            shutil.rmtree(older, ignore_errors=True)
 
 
 @functools.cache
@@ -79,9 +89,7 @@ def unpacked() -> pathlib.Path:
         os.utime(folder)
         return folder
     kept_in().mkdir(parents=True, exist_ok=True)
-    for older in kept_in().glob("stitchfleet-*"):
-        if older.stat().st_mtime < time.time() - KEPT_SECONDS:
-            shutil.rmtree(older, ignore_errors=True)
+    _forget_older("stitchfleet-*")
     with tempfile.TemporaryDirectory(prefix="making-", dir=kept_in()) as making:
         try:
             wheel = build_wheel(pathlib.Path(making))
