@@ -224,6 +224,48 @@ def test_rows_that_do_not_fit_give_the_jobs_error(plugin: Plugin) -> None:
     assert plugin.hoisted_products == 1
 
 
+def test_a_loop_in_a_loop(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x, w = values(6, 3, 6), values(6, 5)
+
+    def step() -> Any:
+        total = tf.zeros([3, 5])
+        for k in tf.range(3):
+            rows = x * tf.cast(k + 1, tf.float32)
+            total += loop_over(rows, w, lambda s, p, t: tf.tanh(s * 0.5 + p))
+        return total
+
+    close(plugin, step, hoisted=1)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_operands_that_the_loop_only_rearranges_and_converts(plugin: Plugin, rounds: int) -> None:
+    """As in Keras 3's GRU, and in mixed precision; with a loop around it if there are several rounds."""
+    import tensorflow as tf
+
+    x, w, b = values(6, 3, 6), tf.Variable(tf.cast(values(6, 5), tf.float64)), tf.Variable(values(2, 5))
+
+    def one_round(x: Any) -> Any:
+        rows = tf.TensorArray(tf.float32, 6).unstack(x)
+        state = tf.zeros([3, 5])
+        for t in tf.range(6):
+            first, second = tf.unstack(b.read_value())
+            product = tf.nn.bias_add(tf.matmul(rows.read(t), tf.cast(w.read_value(), tf.float32)), first)
+            state = tf.tanh(state * 0.5 + product) + second
+        return state
+
+    def step() -> Any:
+        if rounds == 1:
+            return one_round(x)
+        total = tf.zeros([3, 5])
+        for k in tf.range(rounds):
+            total += one_round(x * tf.cast(k + 1, tf.float32))
+        return total
+
+    close(plugin, step, hoisted=1)
+
+
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_loop_in_a_branch(plugin: Plugin, taken: bool) -> None:
     import tensorflow as tf
