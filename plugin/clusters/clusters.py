@@ -474,8 +474,10 @@ def _label(counts: collections.Counter[str]) -> str:
         return "normalization"
     if have & {"RsqrtGrad", "FusedBatchNormGradV3"} or ("Rsqrt" in have and "Sum" in have):
         return "normalization_gradient"
-    if have & {"Erf", "Tanh"}:
-        return "gelu" if "Erf" in have else "activation"
+    if have & {"Erf", "Erfc"}:  # TensorFlow spells GELU with either
+        return "gelu"
+    if "Tanh" in have:
+        return "activation"
     if "Sqrt" in have and "Square" in have:
         return "optimizer"
     if have & {"Sum", "Mean", "Max", "Min", "BiasAddGrad", "Prod"}:

@@ -128,20 +128,37 @@ class OpDefinitions:
 
     def outputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
         """(output argument, index within it, DataType number) of each output of a node."""
-        return self._arguments(node, self._known_op(node.op).output_arg)
+        definition = self._known_op(node.op)
+        return _arguments(node, definition, definition.output_arg)
 
     def inputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
         """(input argument, index within it, DataType number) of each data input of a node."""
-        return self._arguments(node, self._known_op(node.op).input_arg)
+        definition = self._known_op(node.op)
+        return _arguments(node, definition, definition.input_arg)
 
-    @staticmethod
-    def _arguments(node: NodeDef, arguments: Any) -> list[tuple[str, int, int]]:
-        found: list[tuple[str, int, int]] = []
-        for argument in arguments:
-            if argument.type_list_attr:
-                types = list(node.attr[argument.type_list_attr].list.type)
-            else:
-                dtype = argument.type or node.attr[argument.type_attr].type
-                types = [dtype] * (int(node.attr[argument.number_attr].i) if argument.number_attr else 1)
-            found += [(str(argument.name), i, int(dtype)) for i, dtype in enumerate(types)]
-        return found
+    def add_defaults(self, node: NodeDef) -> None:
+        """Gives a NodeDef the default values of the attributes that it does not state. TensorFlow does so when it reads a graph. A
+        newer version may have attributes that our passes do not know."""
+        for attribute in self._known_op(node.op).attr:
+            if attribute.HasField("default_value") and attribute.name not in node.attr:
+                node.attr[attribute.name].CopyFrom(attribute.default_value)
+
+
+def _arguments(node: NodeDef, definition: Any, arguments: Any) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+    for argument in arguments:
+        if argument.type_list_attr:
+            types = list(_attribute(node, definition, argument.type_list_attr).list.type)
+        else:
+            dtype = argument.type or _attribute(node, definition, argument.type_attr).type
+            count = int(_attribute(node, definition, argument.number_attr).i) if argument.number_attr else 1
+            types = [dtype] * count
+        found += [(str(argument.name), i, int(dtype)) for i, dtype in enumerate(types)]
+    return found
+
+
+def _attribute(node: NodeDef, definition: Any, name: str) -> Any:
+    """An attribute's value, or its default if the node does not state it: `node.attr[name]` alone would add it, without a value."""
+    if name in node.attr:
+        return node.attr[name]
+    return next(attribute.default_value for attribute in definition.attr if attribute.name == name)

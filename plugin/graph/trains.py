@@ -8,6 +8,7 @@ from typing import Any
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
+_SUMS = ("Add", "AddV2", "AddN")
 _OF_ANOTHER_RANK = "HorovodBroadcast"
 _SAME_VALUE = ("Identity", "Snapshot")
 _GRADIENT_SCOPES = ("gradients", "gradient_tape")
@@ -24,13 +25,59 @@ def trains(graph: Any) -> bool:
     scalars = {node.name for node in graph.node if _is_scalar_variable(node)}
     nodes = {node.name: node for node in graph.node}
     return any(
-        node.op not in _ADDS and _name(node.input[0]) not in scalars and not _is_of_another_rank(node, nodes)
+        _name(node.input[0]) not in scalars and not _adds(node, nodes) and not _is_of_another_rank(node, nodes)
         for node in written
     )
 
 
 def _name(edge: str) -> str:
     return edge.partition(":")[0]
+
+
+def _adds(write: Any, nodes: Mapping[str, Any]) -> bool:
+    """Whether a node adds to a variable: by an operator for that, or by writing the variable's own value plus or minus terms that do
+    not depend on it, as Keras 3's metrics do. An average that is written so depends on it twice."""
+    if write.op in _ADDS:
+        return True
+    if not write.op.startswith("Assign") or len(write.input) < 2:
+        return False
+    variable = _name(write.input[0])
+    waiting, own, others = [write.input[1]], 0, []
+    while waiting:
+        name = _name(waiting.pop())
+        node = nodes.get(name)
+        if name == variable:
+            own += 1
+        elif node is None:
+            return False
+        elif node.op in _SAME_VALUE or node.op == "ReadVariableOp":
+            waiting.append(node.input[0])
+        elif node.op in _SUMS:
+            waiting += _operands(node)
+        elif node.op == "Sub":
+            waiting.append(node.input[0])
+            others.append(_name(node.input[1]))
+        else:
+            others.append(name)
+    return own == 1 and not _depends(others, variable, nodes)
+
+
+def _operands(node: Any) -> list[str]:
+    return [edge for edge in node.input if not edge.startswith("^")]
+
+
+def _depends(names: list[str], variable: str, nodes: Mapping[str, Any]) -> bool:
+    """Whether a value of the named nodes depends on a variable."""
+    waiting, seen = list(names), set(names)
+    while waiting:
+        name = waiting.pop()
+        if name == variable:
+            return True
+        for edge in _operands(nodes[name]) if name in nodes else ():
+            if _name(edge) not in seen:
+                seen.add(_name(edge))
+                waiting.append(_name(edge))
+    return False
 
 
 def _is_of_another_rank(write: Any, nodes: Mapping[str, Any]) -> bool:

@@ -87,7 +87,7 @@ def stitch_loops(
                 frame = _read(placed, live, definitions, frames[name])
                 _drop_unread(placed, definitions, frame, preserve)
                 _find_lists(placed, frame, preserve)
-                loop, changed = _replace(placed, frame, frames[name], name, preserve)
+                loop, changed = _replace(placed, definitions, frame, frames[name], name, preserve)
                 following = _placed(changed)
                 if is_excluded(loop.name.rpartition("/")[2]):
                     raise _UnfitError("switched off by name")
@@ -262,10 +262,15 @@ def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, insi
 
 
 def _replace(
-    graph: PlacedGraph, frame: LoopFrame, members: list[int], name: str, preserve: Collection[str]
+    graph: PlacedGraph,
+    definitions: OpDefinitions,
+    frame: LoopFrame,
+    members: list[int],
+    name: str,
+    preserve: Collection[str],
 ) -> tuple[Loop, Any]:
     """(the loop, a GraphDef with its op as the last node). Raises _UnfitError."""
-    program = LoopProgram(graph, frame)
+    program = LoopProgram(graph, definitions, frame)
     gone = {*members, *frame.unpacked.values(), *frame.stacks}
     exits = [i for v in frame.variables for i in v.exits]
     left = [i for i in exits if graph.nodes[i].name in preserve]

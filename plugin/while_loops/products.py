@@ -8,8 +8,10 @@ so takes the time of reading W from memory: that was more than half of ASR's ste
 for all time steps reads W once. cuDNN does the same (Appleyard et al. 2016, "Optimizing Performance of Recurrent Neural Networks on
 GPUs", section 3.2.1). The kernel is TensorFlow's, with more rows: its sums may be rounded differently from those of a few rows.
 
-W, and a bias that TensorFlow has fused onto the product, must enter the loop as constants of its frame. So must the list, and it must
-be made from one tensor before the loop. A product in a branch stays, as it may not be computed at every time step.
+W, and a bias that TensorFlow has fused onto the product, must enter the loop as constants of its frame, or be computed in the loop
+from such constants by operators that only rearrange or convert elements: Keras 3's GRU splits its bias at each time step. Copies of
+these operators then compute the value before the loop. The list must enter as a constant too, and must be made from one tensor
+before the loop. A product in a branch stays, as it may not be computed at every time step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from .variables import add_enter, is_constant_enter
 
 ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
 _PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
+_REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze StridedSlice Transpose Unpack".split())
+"""Operators that are copied to before the loop with an operand of a product."""
 _INT32, _VARIANT = 3, 21
 """DataType numbers; a list is a variant."""
 
@@ -58,24 +62,58 @@ def _entered(placed: PlacedGraph, port: Port) -> int | None:
     return node.index if is_constant_enter(node.proto) else None
 
 
+def _value_before(placed: PlacedGraph, port: Port, name: str, wait: list[str], copies: dict[int, Any]) -> str | None:
+    """The input text of a node outside the loop that has the value of `port`; None if the value may differ between iterations.
+
+    name: the beginning of the names of copied nodes. wait: the control inputs of copied constants. copies: node -> NodeDef of its
+    copy outside; new copies are added, producers first.
+    """
+    port = _through(placed, port)
+    node = placed.nodes[port.node]
+    if is_constant_enter(node.proto):
+        return str(node.proto.input[0])
+    if node.device_type != "CPU" or not (node.op == "Const" or node.op in _REARRANGES):
+        return None
+    if port.node not in copies:
+        inputs = [_value_before(placed, source, name, wait, copies) for source in node.inputs]
+        copy = type(node.proto)()
+        copy.CopyFrom(node.proto)
+        copy.attr.pop("_class", None)
+        del copy.input[:]
+        for text in inputs or wait:
+            if text is None:
+                return None
+            copy.input.append(text)
+        copy.name = f"{name}_{len(copies)}"
+        copies[port.node] = copy
+    found = str(copies[port.node].name)
+    return f"{found}:{port.index}" if port.index else found
+
+
 def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
     if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
         return False
     listed = _entered(placed, item.inputs[0])
-    others = [_entered(placed, port) for port in product.inputs[1:]]
-    if listed is None or None in others:
+    if listed is None:
         return False
     made = placed.nodes[_through(placed, placed.nodes[listed].inputs[0]).node]
     if made.op != "TensorListFromTensor" or live.frame[made.index] == live.frame[listed]:
         return False
-    rows = _rows_product(
-        product.proto, [made.proto.input[0], *(placed.nodes[i].proto.input[0] for i in others if i is not None)]
-    )
+    copies: dict[int, Any] = {}
+    # A constant is in the frame of what it waits for: if the loop is inside another one, its constants must wait for a value there.
+    wait = [f"^{placed.nodes[made.inputs[0].node].name}"] if live.frame[made.index] else []
+    operands = [str(made.proto.input[0])]
+    for port in product.inputs[1:]:
+        operand = _value_before(placed, port, f"{product.name}/stitchfleet_operand", wait, copies)
+        if operand is None:
+            return False
+        operands.append(operand)
+    rows = _rows_product(product.proto, operands)
     if refusal(bytes(rows.SerializeToString())):
         return False
-    graph.node.add().CopyFrom(rows)
+    graph.node.extend([*copies.values(), rows])
     dtype = product.proto.attr["T"].type
 
     def add(op: str, name: str, inputs: list[str]) -> Any:
@@ -83,7 +121,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
             name=f"{product.name}/stitchfleet_{name}", op=op, device=product.proto.device, input=inputs
         )
 
-    shape = add("Const", "shape", [])
+    shape = add("Const", "shape", wait)
     shape.attr["dtype"].type = _INT32
     value = shape.attr["value"].tensor
     value.dtype = _INT32

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..clusters.rewrite import LOOP_OP
-from ..graph.placed_graph import PlacedGraph, Port
+from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from .variables import LoopVariable
 
 UNPACK, STACK = "TensorListFromTensor", "TensorListStack"
@@ -49,10 +49,11 @@ class LoopProgram:
     body. text: the GraphDef serialized.
     """
 
-    def __init__(self, graph: PlacedGraph, frame: LoopFrame) -> None:
+    def __init__(self, graph: PlacedGraph, definitions: OpDefinitions, frame: LoopFrame) -> None:
         from tensorflow.core.framework import graph_pb2
 
         self._graph = graph
+        self._definitions = definitions
         self._frame = frame
         self._own: dict[Port, str] = {}
         self._program: Any = graph_pb2.GraphDef()
@@ -135,6 +136,7 @@ class LoopProgram:
         copy = self._program.node.add()
         copy.CopyFrom(node.proto)
         copy.attr.pop("_class", None)
+        self._definitions.add_defaults(copy)  # the Loop op makes kernels of these nodes as they are
         del copy.input[:]
         copy.input.extend(self.spell(port) for port in node.inputs)
         copy.input.extend(f"^{self._graph.nodes[c].name}" for c in node.control if c in self._branches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -38,6 +39,11 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
 SOON = {"STITCHFLEET_COMPILE_NICE": "0"}
 """Tests wait for kernels; jobs need not be spared."""
+
+
+def keras_major() -> int:
+    """The major version of Keras beside the installed TensorFlow: 2 or 3."""
+    return int(importlib.metadata.version("keras").partition(".")[0])
 
 
 @pytest.fixture(scope="session")

@@ -61,10 +61,14 @@ def normalized(x: Any) -> Any:
 def test_gelus_gradient_computes_again_what_gelu_would_have_to_write(plugin: Plugin) -> None:
     expected, actual = run(plugin, network(gelu))
     np.testing.assert_array_equal(actual, expected)
-    forward = next(cluster for cluster in plugin.clusters if cluster.op_counts.get("Erf") and not copied(cluster))
     backward = next(cluster for cluster in plugin.clusters if copied(cluster))
+    (error_function,) = backward.op_counts.keys() & {"Erf", "Erfc"}
+    forward = next(
+        cluster for cluster in plugin.clusters if cluster.op_counts.get(error_function) and not copied(cluster)
+    )
+    assert forward.name.startswith("gelu_")
     assert len(forward.results) == 1
-    assert backward.op_counts["Erf"] == 1
+    assert backward.op_counts[error_function] == 1
     assert not set(forward.results) & set(backward.arguments)
 
 

@@ -28,8 +28,8 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// An empty tensor may be anywhere.
-bool IsOfDevice(const Tensor& tensor) { return tensor.TotalBytes() == 0 || Memory::Get().Has(tensor.tensor_data().data()); }
+// An empty tensor may be anywhere. Not tensor_data(), which ends the process for handles in newer versions of TensorFlow.
+bool IsOfDevice(const Tensor& tensor) { return tensor.TotalBytes() == 0 || Memory::Get().Has(tensor.data()); }
 
 // ---- the device ------------------------------------------------------------------------------------------------------------------
 

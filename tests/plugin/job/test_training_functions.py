@@ -58,7 +58,9 @@ def test_a_gradient_trains_and_so_does_an_average_but_not_a_metric(plugin: Plugi
 
     assert trains(graph_of(plugin, train))
     assert trains(graph_of(plugin, lambda: target.assign(0.9 * target + 0.1 * x)))
+    assert trains(graph_of(plugin, lambda: target.assign(target + 0.1 * (x - target))))
     assert not trains(graph_of(plugin, evaluate))
+    assert not trains(graph_of(plugin, lambda: target.assign(target + x - tf.exp(x))))
     assert not trains(graph_of(plugin, lambda: rate.assign(rate * 0.5)))
     assert not trains(graph_of(plugin, lambda: tf.reduce_sum(tf.exp(x))))
 

@@ -1,4 +1,4 @@
-"""Graph mode without `Session.run`: callables of a session, and Keras' `fit` after disable_v2_behavior."""
+"""Graph mode without `Session.run`: callables of a session."""
 
 import json
 
@@ -28,8 +28,4 @@ with tf.Graph().as_default() as graph:
             assert only_train(x) is None
             seen.append(float(only_loss(x)))
         assert len(graph.get_operations()) == before, "the graph lists operations that are not the user's"
-x, y = rng.random([64, 8], dtype=np.float32), rng.random([64, 1], dtype=np.float32)
-model = tf.keras.Sequential([tf.keras.layers.Dense(16, activation="gelu", input_shape=(8,)), tf.keras.layers.Dense(1)])
-model.compile("adam", "mse")
-history = model.fit(x, y, epochs=20, batch_size=16, verbose=0, shuffle=False)
-print(json.dumps([*seen, *map(float, history.history["loss"]), *model.predict(x).ravel().tolist()[:3]]))
+print(json.dumps(seen))

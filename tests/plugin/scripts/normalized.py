@@ -11,7 +11,7 @@ layers = tf.keras.layers
 model = tf.keras.Sequential(
     [
         *(layers.Conv2D(8, 3, input_shape=(16, 16, 3)), layers.BatchNormalization(), layers.ReLU()),
-        *(layers.AveragePooling2D(), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.Activation("gelu")),
+        *(layers.AveragePooling2D(2), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.Activation("gelu")),
         *(layers.MaxPooling2D(), layers.Flatten(), layers.Dropout(0.3), layers.Dense(10, activation="softmax")),
     ]
 )

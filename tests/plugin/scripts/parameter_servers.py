@@ -29,7 +29,7 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 with strategy.scope():
     weights = tf.Variable(tf.fill([16, 8], 0.1))
-    optimizer = tf.keras.optimizers.legacy.Adam(0.01)
+    optimizer = tf.compat.v1.train.AdamOptimizer(0.01)  # Keras 3's optimizers know no parameter servers
 
 
 def replica(x: tf.Tensor) -> tf.Tensor:
