@@ -6,7 +6,9 @@ methods that are not public. So another version is taken only if a self-test pas
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,20 +30,28 @@ class Minor:
 
 
 MINORS: Final = (
-    Minor("2.12.1", (8, 11), 2, ("2.12.0",)),
-    Minor("2.13.1", (8, 11), 2, ("2.13.0",)),
-    Minor("2.14.1", (9, 11), 2, ("2.14.0",)),
+    Minor("2.12.1", (8, 11), 2, ("2.12.0",), passed=True),
+    Minor("2.13.1", (8, 11), 2, ("2.13.0",), passed=True),
+    Minor("2.14.1", (9, 11), 2, ("2.14.0",), passed=True),
     Minor("2.15.1", (9, 11), 2, ("2.15.0", "2.15.0.post1"), passed=True),
-    Minor("2.16.2", (9, 12), 3, ("2.16.1",)),
-    Minor("2.17.1", (9, 12), 3, ("2.17.0",)),
-    Minor("2.18.1", (9, 12), 3, ("2.18.0",)),
-    Minor("2.19.1", (9, 12), 3, ("2.19.0",)),
-    Minor("2.20.0", (9, 13), 3),
+    Minor("2.16.2", (9, 12), 3, ("2.16.1",), passed=True),
+    Minor("2.17.1", (9, 12), 3, ("2.17.0",), passed=True),
+    Minor("2.18.1", (9, 12), 3, ("2.18.0",), passed=True),
+    Minor("2.19.1", (9, 12), 3, ("2.19.0",), passed=True),
+    Minor("2.20.0", (9, 13), 3, passed=True),
     Minor("2.21.0", (10, 13), 3, passed=True),
 )
 
-TESTED: Final = ", ".join(minor.release.rpartition(".")[0] for minor in MINORS if minor.passed)
-"""The versions that the tests passed on, for people."""
+
+def in_words(minors: Sequence[Minor]) -> str:
+    """The minor versions that passed the tests, for people: "2.12 to 2.15, 2.21"."""
+    runs = [list(run) for passed, run in itertools.groupby(minors, lambda minor: minor.passed) if passed]
+    ends = [[minor.release.rpartition(".")[0] for minor in (run[0], run[-1])] for run in runs]
+    return ", ".join(first if first == last else f"{first} to {last}" for first, last in ends)
+
+
+TESTED: Final = in_words(MINORS)
+"""The versions that the tests passed on."""
 
 PREBUILT: Final = tuple(version for minor in MINORS if minor.passed for version in (*minor.older, minor.release))
 """The releases of these versions, for each of which a payload brings the native library."""
