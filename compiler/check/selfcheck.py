@@ -27,16 +27,14 @@ import numpy.typing as npt
 from ..ir.graph import Array, Graph
 from ..kernel.host_kernel import LoadedKernel, prepare_runtime
 from ..kernel.metadata import CheckReport, KernelMetadata, TensorType
-from ..ops.errors import UNIT_ROUNDOFF
 from ..support.sequences import zip_strict
+from .conditioning import SLACK, Reference, RefusedInputsError, largest_moves
 from .judge import agrees, guard_tolerance, judge_by
 from .oracle import Bounded, Ranges, evaluate_sample
 from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs
 
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
 DECIDED_SHARE = 0.6
 """If, on the inputs tried, the oracle could decide a smaller share of an output's elements (the root of a variance that was drawn
@@ -51,10 +49,6 @@ RARE_SHARE = 0.004
 REFERENCE_SHARE = 0.02
 """Share of elements by which the framework's own result may differ (by more than 16 times the guard's tolerance) from a kernel that
 the oracle finds right. Beyond it, the graph is not what the framework computes. Comparisons near a tie may fall either way."""
-
-CONDITION_RUNS, CONDITION_SLACK = 4, 16.0
-"""Runs of the framework's operators on moved inputs, and how many times as far as their largest move two right results may be apart:
-rounding within the operators adds to what the inputs' last place does."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +89,6 @@ class CheckFailedError(Exception):
     def __init__(self, line: str, is_certain: bool = True) -> None:
         super().__init__(line)
         self.is_certain = is_certain
-
-
-class RefusedInputsError(Exception):
-    """The framework's operators raise an error on these inputs (an index out of range, for example); the text is theirs, in one
-    line."""
 
 
 Samples: TypeAlias = Mapping[int, Array]
@@ -335,10 +324,9 @@ class _Rounding:
     """Tells a difference in meaning from one in rounding. A sum that cancels (the gradient of a bias on which the loss does not
     depend) has no correct digit in either implementation. An element that differs counts only if
 
-    - the framework's own result `peers` lies outside the oracle's bound, or the oracle cannot tell (behind a comparison of nearly
-      equal numbers), and
-    - it differs by more than CONDITION_SLACK times what the framework's result moves by when its inputs move by one unit in their
-      last place (its condition: Higham, "Accuracy and Stability of Numerical Algorithms", section 1.6).
+    - the kernel's result or the framework's, `peers`, lies outside the oracle's bound, or the oracle cannot tell (behind a comparison
+      of nearly equal numbers), and
+    - it differs by more than the framework's result does when its inputs move in their last place (conditioning.py).
     """
 
     def __init__(
@@ -356,25 +344,27 @@ class _Rounding:
         """The elements of output `number` that differ by more than rounding. differs: those that differ at all."""
         peer = self._peers[number].astype(np.float64)
         with np.errstate(all="ignore"):
-            left = differs & ~(np.abs(ours.astype(np.float64) - peer) <= CONDITION_SLACK * self._moves[number])
+            left = differs & ~(np.abs(ours.astype(np.float64) - peer) <= SLACK * self._moves[number])
             if left.any():
-                left &= ~self._within_bound(number, peer, left)
+                left &= ~self._within_bound(number, [ours.astype(np.float64), peer], left)
         return np.asarray(left)
 
     def _within_bound(
-        self, number: int, peer: npt.NDArray[np.float64], asked: npt.NDArray[np.bool_]
+        self, number: int, results: Sequence[npt.NDArray[np.float64]], asked: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """The elements that the oracle decides and finds right. It computes a sample of a large output; if all elements that are
-        `asked` about are right in the sample, and there are any, the others count as right too."""
+        """The elements that the oracle decides and finds right in all `results`. It computes a sample of a large output; if all
+        elements that are `asked` about are right in the sample, and there are any, the others count as right too."""
         oracle, ranges = self._oracle
         value, bound = oracle[number].value.astype(np.float64), oracle[number].bound
-        found = np.isfinite(bound) & (np.abs(peer - value) <= bound)
+        found = np.isfinite(bound)
+        for result in results:
+            found &= np.abs(result - value) <= bound
         parts = ranges[number]
         if parts is not None:
-            computed = np.zeros(peer.size, bool)
+            computed = np.zeros(value.size, bool)
             for part in parts:
                 computed[part] = True
-            computed = computed.reshape(peer.shape)
+            computed = computed.reshape(value.shape)
             sample = asked & computed
             found = np.where(computed, found, bool(sample.any() and found[sample].all()))
         return np.asarray(found)
@@ -385,26 +375,7 @@ class _Rounding:
 
     @functools.cached_property
     def _moves(self) -> list[npt.NDArray[np.float64]]:
-        """For each output, the largest moves of its elements; zeros if the framework refuses the moved inputs."""
-        peers = [peer.astype(np.float64) for peer in self._peers]
-        found = [np.zeros(peer.shape) for peer in peers]
-        units = [UNIT_ROUNDOFF.get(self._graph.nodes[i].dtype, 0.0) for i in self._graph.parameters]
-        with np.errstate(all="ignore"), contextlib.suppress(RefusedInputsError):
-            for _ in range(CONDITION_RUNS):
-                moved = [_moved(value, unit, self._generator) for value, unit in zip_strict(self._inputs, units)]
-                for number, value in enumerate(self._reference(moved)):
-                    far = np.abs(np.asarray(value, np.float64) - peers[number])
-                    np.maximum(found[number], far, out=found[number])
-        return found
-
-
-def _moved(value: Array, unit: float, generator: np.random.Generator) -> Array:
-    """The numbers, each a unit in the last place larger or smaller. unit: the unit roundoff of their dtype; 0 for integers and
-    booleans, which stay."""
-    if not unit:
-        return value
-    signs = generator.integers(0, 2, value.shape) * 2 - 1
-    return (value.astype(np.float64) * (1.0 + 2.0 * unit * signs)).astype(value.dtype)
+        return largest_moves(self._graph, self._inputs, self._reference, self._peers, self._generator)
 
 
 def _compare_with_framework(

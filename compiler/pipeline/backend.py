@@ -17,8 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from ..check.conditioning import Reference
 from ..check.judge import guard_tolerance
-from ..check.selfcheck import Reference, Samples
+from ..check.selfcheck import Samples
 from ..explaining.words import explain
 from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache

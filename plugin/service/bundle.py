@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stitchfleet.compiler.ir.graph import BFLOAT16
+from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..graph.to_hlo import Argument
 from ..native.library import MismatchReport
@@ -121,22 +122,40 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
-    """The float64 oracle's verdict on a bundle. Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and
-    the importer raise."""
+    """The float64 oracle's verdict on a bundle. If the kernel is right, also by how much two right results may differ: the oracle's
+    bound and, for elements that differ and that the oracle cannot decide, a multiple of what TensorFlow's own result moves by when
+    the inputs move in their last place. Else the same sum that cancels would be judged anew in each call.
+
+    Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and the importer raise."""
     from stitchfleet.compiler.check import judge
+    from stitchfleet.compiler.check.conditioning import SLACK, largest_moves
     from stitchfleet.compiler.check.oracle import evaluate_with_bounds
     from stitchfleet.compiler.hlo.importer import import_hlo_proto
 
     from ..graph import to_hlo
+    from .framework import reference
 
     read = read_bundle(folder)
     graph = import_hlo_proto(to_hlo.lower(read.body, read.arguments)).graph
     inputs = [read.inputs[i] for i in to_hlo.kernel_inputs(read.arguments)]
     oracle = evaluate_with_bounds(graph, inputs)
     verdict = judge.judge_by(graph, oracle, read.actual, reference=read.expected)
-    bounds = {}
-    for number, expected in enumerate(oracle):
+    bounds: dict[int, float] = {}
+    undecided: dict[int, npt.NDArray[np.bool_]] = {}
+    for number, (expected, ours, theirs) in enumerate(zip_strict(oracle, read.actual, read.expected)):
+        if expected.value.dtype.kind != "f":
+            continue
         decided = expected.bound[np.isfinite(expected.bound)]
-        if decided.size and expected.value.dtype.kind == "f":
+        if decided.size:
             bounds[number] = float(decided.max())
+        differs = np.isfinite(ours) & np.isfinite(theirs) & (ours != theirs)
+        undecided[number] = np.asarray(differs & ~np.isfinite(expected.bound))
+    if verdict.ok and any(elements.any() for elements in undecided.values()):
+        computed = reference(read.body, read.arguments, len(graph.outputs))
+        moves = largest_moves(graph, inputs, computed, read.expected, np.random.default_rng(0))
+        for number, elements in undecided.items():
+            far = moves[number][elements]
+            far = far[np.isfinite(far)]
+            if far.size:
+                bounds[number] = max(bounds.get(number, 0.0), SLACK * float(far.max()))
     return Judged(verdict.ok, str(verdict), bounds)

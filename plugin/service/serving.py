@@ -33,7 +33,6 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.check.selfcheck import RefusedInputsError
 from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_hlo_proto
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
@@ -46,6 +45,7 @@ from ..graph import to_hlo
 from ..graph.to_hlo import LoweringError
 from ..native.library import numpy_dtype
 from . import bundle
+from .framework import reference
 from .messages import Answer, Compiled, CompileRequest, Failed, Judged, JudgeRequest, Request, request_of, to_line
 
 LOOK_SECONDS = 0.2
@@ -183,7 +183,7 @@ class Service:
             backend.Request(
                 work.request.cluster,
                 work.graph,
-                reference(work),
+                reference(work.request.fallback or work.request.body, work.request.inputs, len(work.graph.outputs)),
                 work.request.cluster if work.request.changing else "",
                 work.samples,
             )
@@ -255,34 +255,6 @@ class Service:
             fresh.replace(path)
         except OSError as error:
             print(f"cannot keep an answer in the cache: {error}", file=sys.stderr)
-
-
-def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
-    """A function that maps the kernel's inputs to TensorFlow's own results. It raises RefusedInputsError if TensorFlow's operators
-    raise an error."""
-
-    made: list[Any] = []
-
-    def run(inputs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-        import tensorflow as tf
-
-        if not made:
-            made.append(tf.function(to_hlo.body_function(work.request.fallback or work.request.body), autograph=False))
-        given = iter(inputs)
-        values = [
-            argument.constant() if argument.value is not None else next(given) for argument in work.request.inputs
-        ]
-        refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
-        try:
-            results = made[0](*map(tf.constant, values))
-        except refusals as error:
-            raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
-        found: list[npt.NDArray[np.generic]] = [result.numpy() for result in results]
-        # The compiled function has one more result if its operators have demands: that these are met.
-        wanted = len(work.graph.outputs) if work.graph is not None else len(found)
-        return found + [np.array(True)] * (wanted - len(found))
-
-    return run
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:

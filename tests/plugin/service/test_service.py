@@ -13,8 +13,10 @@ import pytest
 from stitchfleet.compiler.check import selfcheck
 from stitchfleet.compiler.pipeline import cpu
 from stitchfleet.plugin.graph.to_hlo import Argument
-from stitchfleet.plugin.service import messages
+from stitchfleet.plugin.native.library import MismatchReport
+from stitchfleet.plugin.service import bundle, messages
 from stitchfleet.plugin.service import serving as module
+from stitchfleet.plugin.service.framework import reference
 from stitchfleet.plugin.service.messages import Answer, Compiled, CompileRequest, Failed, Sample
 from stitchfleet.plugin.service.serving import Service
 
@@ -149,6 +151,33 @@ def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
     line = refused(tmp_path, request)
     assert "self-check of" in line
     assert "not what the framework computes" in line
+
+
+def without_largest(x: Any) -> Any:
+    """Sums that cancel to nothing but rounding, behind a comparison that the oracle cannot decide: each column's deviations."""
+    import tensorflow as tf
+
+    rest = tf.where(tf.equal(x, tf.reduce_max(x)), 0.0, x * 0.7)
+    return tf.reduce_sum(rest - tf.reduce_mean(rest, 0), 0)
+
+
+def test_a_judgement_says_how_far_right_results_of_an_ill_conditioned_sum_are_apart(
+    request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """So that the next comparison agrees, and the kernel is not judged in every call for ever."""
+    x = np.random.default_rng(0).standard_normal((512, 8)).astype(np.float32)
+    request = request_of(without_largest, x)
+    results = reference(request.body, request.inputs, 1)([x])
+    apart = np.abs(np.asarray(results[0])).max() + np.float32(1e-6)  # as far as rounding goes
+    actual = [np.asarray(results[0]) + apart]
+    report = MismatchReport(
+        1, 0, 7, 0, float(results[0][0]), float(actual[0][0]), float(apart), [x], list(results), actual
+    )
+    folder = tmp_path / "bundle"
+    bundle.write_bundle(folder, "norm", request.body, request.inputs, report, None, {})
+    verdict = bundle.judge_bundle(folder)
+    assert verdict.right
+    assert apart <= verdict.bounds[0] < 1e-3 * np.abs(x).sum(0).max()
 
 
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
