@@ -40,7 +40,14 @@ KERAS_2: Final = Environment(
         *("deepxde==1.11.1", "larq==0.13.3", "tensorflow-lattice==2.0.13", "keras-tcn==3.5.0", "keras-ocr==0.9.3"),
         *("tensorflow-addons==0.23.0", "tensorflow-model-optimization==0.8.0", "kapre==0.3.7", "vit-keras==0.1.2"),
         *("tf2-yolov4==0.1.0", "nbeats-keras==1.8.0", "voxelmorph==0.2", "neurite==0.2", "tf-geometric==0.1.5"),
-        *("tabnet==0.1.6", "keras-self-attention==0.51.0", "tf-sparse==0.0.17", "ogb-lite==0.0.3"),
+        *(
+            "tabnet==0.1.6",
+            "keras-self-attention==0.51.0",
+            "scikit-optimize==0.10.2",
+            "pyaml==24.12.1",
+            "tf-sparse==0.0.17",
+            "ogb-lite==0.0.3",
+        ),
     ),
 )
 _FOLDER = pathlib.Path(__file__).with_name("models")

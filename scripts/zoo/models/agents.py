@@ -53,7 +53,7 @@ else:
     info = {
         "dist_params": {
             "loc": np.zeros([batch, length, 6], np.float32),
-            "scale_diag": np.ones([batch, length, 6], np.float32),
+            "scale": np.ones([batch, length, 6], np.float32),
         }
     }
 agent.initialize()
