@@ -286,7 +286,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     lines = coverage_lines(sections) if arguments.coverage else table(sections, arguments.rounds, arguments.seconds)
     print("\n".join(lines))
-    if arguments.zoo is not None:
+    if arguments.zoo is not None and not arguments.coverage:
         print("", *zoo_table(document(sections, arguments)), sep="\n")
     raced = [result for section in sections.values() for result in section.results]
     uncovered = arguments.coverage and any(section.coverage is None for section in sections.values())
