@@ -240,9 +240,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if words[:1] == ["--kernels"]:
         return step_kernels.main(words[1:])
     parser = build_parser()
-    if any(word.split("=")[0] == "--zoo" for word in words):
-        parser.set_defaults(**_OF_ZOO)
     arguments = parser.parse_args(words)
+    if arguments.zoo is not None:
+        parser.set_defaults(**_OF_ZOO)
+        arguments = parser.parse_args(words)
     if arguments.zoo == "list":
         print("\n".join(f"{name:<34}{model.package}, {model.author}" for name, model in catalog.MODELS.items()))
         return 0

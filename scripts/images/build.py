@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from stitchfleet.plugin.versions.known import PREBUILT
 
-from ..wheel import ROOT, WheelError, build_wheel, sources
+from ..wheel import ROOT, WheelError, build_wheel, digest_of, sources
 
 HERE = pathlib.Path(__file__).parent
 NAMES = ("payload", "operator", "demo", "horovod", "postgres")
@@ -107,13 +107,10 @@ class Builder:
         return self._image(name).archive.exists()
 
     def _image(self, name: str) -> Image:
-        found = hashlib.sha256(f"{self._base or (SUITE, BASE_PACKAGES)} {self._arguments(name)}".encode())
         inputs = _context(name)
         if name in WITH_US:
             inputs |= {f"source/{path}": content for path, content in sources().items()}
-        for path, content in sorted(inputs.items()):
-            found.update(f"{path}\0{len(content)}\0".encode() + content)
-        tag = found.hexdigest()[:16]
+        tag = digest_of(inputs, f"{self._base or (SUITE, BASE_PACKAGES)} {self._arguments(name)}")
         return Image(f"localhost/stitchfleet-{name}:{tag}", self.folder / f"{name}-{tag}.tar")
 
     def _arguments(self, name: str) -> list[str]:

@@ -14,12 +14,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..wheel import ROOT, WheelError, build_wheel, sources
+from ..wheel import ROOT, WheelError, digest_of, sources, unpack
 
 Say = Callable[[str], None]
 KEPT_SECONDS = 24 * 3600.0
@@ -81,24 +80,15 @@ def _forget_older(pattern: str) -> None:
 def unpacked() -> pathlib.Path:
     """A folder that holds this checkout's stitchfleet as a wheel installs it, to be put on a PYTHONPATH. One for the whole of a
     benchmark, whatever is edited meanwhile. Raises ZooError."""
-    found = hashlib.sha256()
-    for path, content in sorted(sources().items()):
-        found.update(f"{path}\0{len(content)}\0".encode() + content)
-    folder = kept_in() / f"stitchfleet-{found.hexdigest()[:16]}"
+    folder = kept_in() / f"stitchfleet-{digest_of(sources())}"
     if folder.exists():
         os.utime(folder)
         return folder
-    kept_in().mkdir(parents=True, exist_ok=True)
     _forget_older("stitchfleet-*")
-    with tempfile.TemporaryDirectory(prefix="making-", dir=kept_in()) as making:
-        try:
-            wheel = build_wheel(pathlib.Path(making))
-        except WheelError as error:
-            raise ZooError(str(error)) from None
-        tree = pathlib.Path(making, "tree")
-        options = ["-q", "--no-deps", "--no-compile", "--disable-pip-version-check", "--target", str(tree)]
-        _run(sys.executable, "-m", "pip", "install", *options, str(wheel))
-        os.rename(tree, folder)
+    try:
+        unpack(folder)
+    except WheelError as error:
+        raise ZooError(str(error)) from None
     return folder
 
 

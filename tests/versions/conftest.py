@@ -5,13 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
-import shutil
-import subprocess
-import sys
 
 import pytest
 
-from scripts.wheel import build_wheel
+from scripts.wheel import unpack
 
 
 @pytest.fixture(scope="session")
@@ -23,12 +20,5 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     with open(shared / "stitchfleet-wheel.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            making = shared / "wheel-making"
-            options = ["-q", "--no-deps", "--no-compile", "--ignore-requires-python", "--disable-pip-version-check"]
-            wheel = str(build_wheel(making))
-            subprocess.run(
-                [sys.executable, "-m", "pip", "install", *options, "--target", str(making / "tree"), wheel], check=True
-            )
-            (making / "tree").rename(folder)
-            shutil.rmtree(making)
+            unpack(folder)
     return folder

@@ -12,5 +12,4 @@ net = NBeatsNet(
     thetas_dim=(4, 8, 8),
     hidden_layer_units=128,
 )
-model = getattr(net, "models", {}).get("forecast", net) if hasattr(net, "models") else net.n_beats
-fit(model, normal(2048, 96, 1), normal(2048, 24, 1), arguments, 128, "mae")
+fit(net.models["forecast"], normal(2048, 96, 1), normal(2048, 24, 1), arguments, 128, "mae")

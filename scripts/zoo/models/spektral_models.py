@@ -10,7 +10,6 @@ a = (normal(graphs, nodes, nodes) > 1.3).astype("float32")
 a = np.clip(a + a.transpose(0, 2, 1) + np.eye(nodes, dtype="float32"), 0.0, 1.0)
 degree = a.sum(-1) ** -0.5
 normalized = a * degree[:, None] * degree[:, :, None]
-dense = tf.keras.layers.Dense
 if arguments.model == "gat":
     parts = [layers.GATConv(32, attn_heads=4, activation="elu", dropout_rate=0.1) for _ in range(2)]
     given = a
@@ -18,12 +17,9 @@ elif arguments.model == "gcn":
     parts = [layers.GCNConv(128, "relu") for _ in range(3)]
     given = normalized
 else:
-    parts, given = (
-        [layers.GCNConv(64, "relu"), layers.DiffPool(16, channels=64), layers.GCSConv(64, "relu")],
-        normalized,
-    )
-    parts[2] = layers.GCNConv(64, "relu")
-head = dense(10)
+    parts = [layers.GCNConv(64, "relu"), layers.DiffPool(16, channels=64), layers.GCNConv(64, "relu")]
+    given = normalized
+head = tf.keras.layers.Dense(10)
 
 
 def loss_of(x, a, labels):
