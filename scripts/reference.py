@@ -1,6 +1,6 @@
 """Generates the reference pages in `docs/` from their sources: the chart's values, the fields of its resources, the folders.
 
-    scripts/reference.py            writes docs/values.md, docs/resources.md and docs/rooms.md
+    scripts/reference.py            writes docs/values.md, resources.md, rooms.md, versions.md and zoo.md
     scripts/reference.py --check    checks whether they are up to date; exit code 1 if not
 
 A value's description is the comment above or after it in values.yaml; its type comes from values.schema.json.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import re
 import sys
@@ -22,6 +23,11 @@ import yaml
 from stitchfleet.plugin.versions.known import TESTED
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts.zoo import table as zoo  # noqa: E402
+from scripts.zoo.catalog import MODELS  # noqa: E402
+
 CHART = ROOT / "helm" / "stitchfleet"
 RESULTS = ROOT / "scripts" / "benchmark" / "results"
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):(?P<rest>.*)$")
@@ -217,6 +223,35 @@ def versions_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+ZOO_TEXT = """# Models that nobody here wrote
+
+Made by `scripts/reference.py` from {files}, the results of `scripts/bench --zoo NAMES --json FILE` ({when}; {machine}). Each job
+runs a model of a public package as its author wrote it, with random weights and data that the script makes, plain, compiled by
+XLA (`jit_compile=True`) and under a whole `stitchfleet run`, interleaved. `scripts/bench --zoo=list` names all jobs; {missing}.
+
+{summary}
+
+"over": ratios by wall time, above 1 if stitched is faster, with the 95% interval of the rounds' paired ratios.
+"""
+
+
+def zoo_page() -> str:
+    """The text of docs/zoo.md."""
+    files = sorted(RESULTS.glob("zoo-*.json.gz"))
+    documents = [json.loads(gzip.decompress(file.read_bytes())) for file in files]
+    whole = zoo.merged(documents)
+    left = len(MODELS.keys() - whole["workloads"].keys())
+    cpus = {f"{each['machine']['cpu']}, {each['machine']['cores']} cores" for each in documents}
+    text = ZOO_TEXT.format(
+        files=", ".join(f"[{file.name}](../scripts/benchmark/results/{file.name})" for file in files),
+        when=", ".join(sorted({str(each["when"])[:10] for each in documents})),
+        machine="; ".join(sorted(cpus)),
+        missing=f"{left} of the {len(MODELS)} were not measured yet" if left else f"all {len(MODELS)} were measured",
+        summary="\n".join(zoo.summary(whole)),
+    )
+    return "\n".join([text, *zoo.table(whole)]) + "\n"
+
+
 def _seen(figures: Mapping[str, Any]) -> str:
     difference = abs(figures["loss"] - figures["plain_loss"]) / max(abs(figures["plain_loss"]), 1e-30)
     return f"{figures['stitched_after_s']:.0f} s, {figures['clusters']}, {difference:.0e} after {figures['steps']}"
@@ -227,6 +262,7 @@ PAGES = {
     "resources.md": resources_page,
     "rooms.md": rooms_page,
     **({"versions.md": versions_page} if any(RESULTS.glob("versions-*.json")) else {}),
+    "zoo.md": zoo_page,
 }
 
 

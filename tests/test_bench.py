@@ -51,7 +51,7 @@ from scripts.benchmark.launches import (
     stitch_traffic,
     stitched_launches,
 )
-from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, too_slow
+from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, slice_seconds, too_slow
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 from stitchfleet.plugin.graph import tf_ops
 
@@ -391,7 +391,15 @@ def test_one_whose_steps_do_not_fit_into_a_slice_does_not_race(
         assert reason == "not raced: a step took 6300 ms in the warm-up, 79 times plain's"
 
 
-def test_when_all_are_slow_the_slices_are_too_short_and_nobody_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step_s", "expected"), [(None, 4.0), (0.01, 4.0), (0.4, 4.0), (0.8, 8.0), (5.0, 50.0), (90.0, 60.0)]
+)
+def test_a_job_of_long_steps_gets_longer_slices(step_s: float | None, expected: float) -> None:
+    assert slice_seconds(step_s, 4.0) == pytest.approx(expected)
+    assert slice_seconds(step_s, 100.0) == 100.0  # never shorter than asked
+
+
+def test_when_all_are_slow_nobody_is_left_out(tmp_path: Path) -> None:
     plain, xla = _warmed(PLAIN, 5.0, tmp_path), _warmed("xla", 6.0, tmp_path)
     assert too_slow(xla, plain, Limits(rounds=8, slice_s=6.0)) == ""
     assert too_slow(plain, plain, Limits(rounds=8, slice_s=6.0)) == ""

@@ -562,7 +562,7 @@ def _facts(result: Result, reference: Outcome) -> dict[str, Any]:
         "helpers_peak_bytes": outcome.helpers_peak_bytes,
         "losses_beside_plain": {"steps": common, "largest_relative_difference": difference},
         "slices": [dataclasses.asdict(window) for window in outcome.slices],
-        "starts": outcome.starts,
-        "seconds": outcome.seconds,
+        "starts": [round(start, 6) for start in outcome.starts],
+        "seconds": [round(seconds, 7) for seconds in outcome.seconds],
         "summary": outcome.summary,
     }

@@ -34,6 +34,8 @@ _GRACE_S = 20.0
 _STEPS_OF_A_SLICE = 5
 """figures.MIN_STEPS, the first one, which is not counted, and the one that the stop interrupts."""
 _MUCH_SLOWER = 3.0
+_LONGEST_SLICE_S = 60.0
+"""Longest slice of a job whose steps are long: a user who watches the progress still sees rounds pass."""
 _LEAST_WATCHED_S = 2.0
 """Shortest time of step reports in a warm-up from which the time of a step is estimated."""
 
@@ -352,6 +354,10 @@ def run_race(
             continue
         racing.append(runner)
         say(f"  {runner.contestant.name}: warm after {runner.outcome.warm_up_s:.0f} s, {runner.state()}")
+    step_s = runners[0].outcome.warm_up_step_s
+    slice_s = slice_seconds(step_s, limits.slice_s)
+    if racing and slice_s > limits.slice_s:
+        say(f"{workload.name}: slices of {slice_s:.0f} s, since a step of plain takes {step_s:.1f} s")
     for number in range(UNCOUNTED_ROUND, limits.rounds):
         if plain_is_gone():
             break
@@ -360,7 +366,7 @@ def run_race(
         say(f"{workload.name}: {title}: {', '.join(r.contestant.name for r in turn)}")
         for runner in turn:
             try:
-                runner.slice(number, limits.slice_s)
+                runner.slice(number, slice_s)
             except ContestantError as error:
                 drop(runner, error)
         stands_still()
@@ -370,6 +376,13 @@ def run_race(
         except ContestantError as error:
             drop(runner, error)
     return [runner.outcome for runner in runners]
+
+
+def slice_seconds(step_s: float | None, asked_s: float) -> float:
+    """The length of a slice: `asked_s`, or more for a job whose steps take `step_s` in the warm-up, so that a slice has enough whole
+    ones. Twice as many fit, since the estimate is rough and another contestant may be slower. Seconds."""
+    enough = 2 * _STEPS_OF_A_SLICE * (step_s or 0.0)
+    return max(asked_s, min(enough, _LONGEST_SLICE_S))
 
 
 def too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:

@@ -1,18 +1,23 @@
-"""The zoo's results as lines of Markdown, from the file that `scripts/bench --zoo --json FILE` writes."""
+"""The zoo's results as lines of Markdown, from the files that `scripts/bench --zoo --json FILE` writes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .catalog import MODELS
 
 HEADER = (
-    "| job | step, plain | over plain | over the better of plain and XLA | memory-intensive time in stitch ops | kernels | "
-    "largest error of a kernel | reverted | stitched after | memory beside plain |",
-    "|---|---|---|---|---|---|---|---|---|---|",
+    "| job | step, plain | over plain | over the better of plain and XLA | memory-intensive time in stitch ops | most of the rest | "
+    "kernels | largest error of a kernel | reverted | stitched after | memory beside plain |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
 )
+
+COVERED = 0.85
+"""The share of memory-intensive time in stitch ops that is asked of three quarters of the jobs."""
+_BY_JOB = ("workloads", "beside_the_better_of_plain_and_xla", "coverage")
 
 
 def rows(document: Mapping[str, Any]) -> Iterator[str]:
@@ -24,7 +29,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[str]:
         title = f"{name} ({model.package}, {model.author})" if model else name
         if plain["failure"] or stitched is None or stitched["failure"]:
             reason = plain["failure"] or (stitched or {}).get("failure") or "not run"
-            yield f"| {title} | did not run: {reason} |" + " |" * 8
+            yield f"| {title} | did not run: {reason} |" + " |" * 9
             continue
         best = document["beside_the_better_of_plain_and_xla"].get(name)
         coverage = document["coverage"].get(name)
@@ -41,6 +46,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[str]:
                 _ratio(over),
                 f"{_ratio(best['by_wall'])}, {best['name']}" if best else "-",
                 f"{coverage['share']:.0%}" if coverage else "-",
+                _outside(coverage) if coverage else "-",
                 f"{len(used)}",
                 f"{error:.2f} of its bound" if used else "-",
                 f"{len(summary['reverts'])}" if summary else "-",
@@ -55,5 +61,49 @@ def table(document: Mapping[str, Any]) -> list[str]:
     return [*HEADER, *rows(document)]
 
 
+def merged(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One document of several, in the order of time: a job's last result counts. The zoo takes hours, and is run in parts."""
+    whole: dict[str, Any] = {key: {} for key in _BY_JOB}
+    for document in sorted(documents, key=lambda each: str(each["when"])):
+        for name in document["workloads"]:
+            for key in _BY_JOB:
+                whole[key].pop(name, None)
+                if name in document[key]:
+                    whole[key][name] = document[key][name]
+    return whole
+
+
+def summary(document: Mapping[str, Any]) -> list[str]:
+    """The figures over all jobs, as lines of Markdown: how many ran, were stitched and were covered, and the mean speed."""
+    found = [{result["contestant"]: result for result in results} for results in document["workloads"].values()]
+    failed = [each["stitched"] for each in found if not each["plain"]["failure"] and each["stitched"]["failure"]]
+    ran = [each["stitched"]["summary"] for each in found if each["stitched"]["summary"]]
+    best = [each["by_wall"] for each in document["beside_the_better_of_plain_and_xla"].values()]
+    over = [each["stitched"]["figures"]["ratio_of_wall"] for each in found if each["stitched"]["figures"]]
+    shares = [each["share"] for each in document["coverage"].values()]
+    lines = [
+        f"- {len(found)} jobs; {len(failed)} broken by stitching; {sum(len(each['reverts']) for each in ran)} reverts by the guard.",
+        f"- Coverage of {COVERED:.0%} of the memory-intensive time and more: {sum(s >= COVERED for s in shares)} of {len(shares)}.",
+    ]
+    for title, ratios in (("plain", over), ("the better of plain and XLA", best)):
+        values = [ratio["value"] for ratio in ratios if ratio]
+        if values:
+            slower = sum(ratio["high"] < 1.0 for ratio in ratios if ratio)
+            lines.append(
+                f"- Over {title}: {statistics.geometric_mean(values):.2f} (geometric mean of {len(values)}), "
+                f"{min(values):.2f} to {max(values):.2f}; slower beyond the interval: {slower}."
+            )
+    return lines
+
+
 def _ratio(ratio: Mapping[str, float] | None) -> str:
     return f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})" if ratio else "-"
+
+
+def _outside(coverage: Mapping[str, Any]) -> str:
+    """The operator that takes most of the time outside stitch ops, its share of memory-intensive time, and why it stays out."""
+    whole = coverage["plain"]["memory_us"]
+    if not coverage["outside"] or not whole:
+        return "-"
+    most = max(coverage["outside"], key=lambda each: each["us"])
+    return f"{most['op']}, {most['us'] / whole:.0%}: {most['reason']}"

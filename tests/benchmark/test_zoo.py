@@ -16,7 +16,8 @@ from scripts.benchmark.contestants import CONTESTANTS, Files, Installed, Unknown
 from scripts.zoo import environments
 from scripts.zoo.catalog import MODELS
 from scripts.zoo.environments import Environment, ZooError, python_of, unpacked
-from scripts.zoo.table import HEADER, rows, table
+from scripts.zoo.table import HEADER, merged, rows, table
+from scripts.zoo.table import summary as summary_of
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -80,12 +81,22 @@ def summary(**more: Any) -> dict[str, Any]:
     return {"clusters": [{"executables": kernels}], "main": "step", "programs": programs, "reverts": [], **more}
 
 
+COVERAGE = {
+    "share": 0.913,
+    "plain": {"memory_us": 2000.0},
+    "outside": [
+        {"op": "_Arg", "us": 20.0, "reason": "control flow or plumbing"},
+        {"op": "TopKV2", "us": 100.0, "reason": "no row in the operator table"},
+    ],
+}
+
+
 def document(**workloads: list[dict[str, Any]]) -> dict[str, Any]:
     best = {"name": "xla", "by_wall": {"value": 1.2, "low": 1.1, "high": 1.3, "pairs": 5}}
     return {
         "workloads": workloads,
         "beside_the_better_of_plain_and_xla": {"ocr": best},
-        "coverage": {"ocr": {"share": 0.913}},
+        "coverage": {"ocr": COVERAGE},
     }
 
 
@@ -93,10 +104,41 @@ def test_a_row_says_what_a_job_gained() -> None:
     stitched = result("stitched", 20.0, summary=summary(), peak_bytes=2**30 + 2**24)
     (row,) = rows(document(ocr=[result("plain", 30.0), result("xla", 24.0), stitched]))
     assert row == (
-        "| ocr (keras-ocr, Fausto Morales) | 30 ms | 1.50 (1.40 to 1.60) | 1.20 (1.10 to 1.30), xla | 91% | 1 | "
+        "| ocr (keras-ocr, Fausto Morales) | 30 ms | 1.50 (1.40 to 1.60) | 1.20 (1.10 to 1.30), xla | 91% | "
+        "TopKV2, 5%: no row in the operator table | 1 | "
         "0.25 of its bound | 0 | 12 s | +16 MiB |"
     )
     assert row.count("|") == HEADER[0].count("|")
+
+
+def test_parts_are_merged_and_a_jobs_last_result_counts() -> None:
+    first = document(ocr=[result("plain", 30.0)], audio=[result("plain", 2.0)]) | {"when": "2026-11-27T10:00:00Z"}
+    last = document(ocr=[result("plain", 31.0)]) | {"when": "2026-11-28T10:00:00Z", "coverage": {}}
+    for order in ([first, last], [last, first]):
+        whole = merged(order)
+        assert [
+            (name, each[0]["wall_ms"]) for name, (run,) in whole["workloads"].items() for each in [[run["figures"]]]
+        ] == [
+            ("audio", 2.0),
+            ("ocr", 31.0),
+        ]
+        assert whole["coverage"] == {}  # the last run has none, and that of another run says nothing of it
+
+
+def test_the_summary_counts_what_broke_and_takes_the_geometric_mean() -> None:
+    good, slow = result("stitched", 20.0, summary=summary()), result("stitched", 40.0, summary=summary(reverts=[{}]))
+    slow["figures"]["ratio_of_wall"] = {"value": 1 / 1.5, "low": 0.6, "high": 0.7, "pairs": 5}
+    broken = result("stitched", 1.0, "ended with exit code 1")
+    whole = document(
+        ocr=[result("plain", 30.0), good], audio=[result("plain", 30.0), slow], tabular=[result("plain", 1.0), broken]
+    )
+    lines = summary_of(whole | {"coverage": {"ocr": COVERAGE, "audio": COVERAGE | {"share": 0.5}}})
+    assert lines == [
+        "- 3 jobs; 1 broken by stitching; 1 reverts by the guard.",
+        "- Coverage of 85% of the memory-intensive time and more: 1 of 2.",
+        "- Over plain: 1.00 (geometric mean of 2), 0.67 to 1.50; slower beyond the interval: 1.",
+        "- Over the better of plain and XLA: 1.20 (geometric mean of 1), 1.20 to 1.20; slower beyond the interval: 0.",
+    ]
 
 
 def test_a_job_that_failed_or_stayed_plain_is_in_the_table_with_its_reason() -> None:
