@@ -36,6 +36,9 @@ MAX_UPDATE_ARGUMENTS = 4096
 REMOTE_DISTANCE = 8
 """Two clusters that no path connects are merged if their beginnings are at most this many operators apart."""
 AT_THE_BORDER = "renames or reshapes at a cluster's border"
+_MOVEMENTS = frozenset(
+    "Transpose ConcatV2 Pack Split Slice StridedSlice SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace".split()
+)
 _APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 
 
@@ -484,7 +487,7 @@ def _label(counts: collections.Counter[str]) -> str:
         return "reduce"
     if have & {"GatherV2", demands.RESOURCE_GATHER}:
         return "gather"
-    if have & {"Transpose", "ConcatV2", "Pack", "Split", "Slice", "StridedSlice"}:
+    if have & _MOVEMENTS:
         return "movement"
     return "elementwise"
 

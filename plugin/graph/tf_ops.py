@@ -71,7 +71,9 @@ RULES: dict[str, OpRule] = {
     **_rows("ZerosLike OnesLike", OpRule(shape_only=True)),
     **_rows("BroadcastGradientArgs BroadcastArgs", OpRule(values=(0, 1), weight=0)),
     **_rows("Transpose ReverseV2 Tile BroadcastTo Pad", OpRule(values=(1,))),
-    **_rows("PadV2 MirrorPad", OpRule(values=(1,))),
+    **_rows("PadV2 MirrorPad MirrorPadGrad", OpRule(values=(1,))),
+    **_rows("SpaceToBatchND BatchToSpaceND", OpRule(values=(1, 2))),
+    **_rows("SpaceToDepth DepthToSpace", _ELEMENT),
     **_rows("Slice", OpRule(values=(1, 2))),
     **_rows("StridedSlice", OpRule(values=(1, 2, 3))),
     **_rows("StridedSliceGrad", OpRule(values=(0, 1, 2, 3))),
@@ -95,6 +97,7 @@ RULES: dict[str, OpRule] = {
     ),
     RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset((1,))),
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
+    "MatrixDiagV3": OpRule(values=(1, 2, 3)),
 }
 # A Const is copied into the clusters that read it if its TensorProto has at most so many bytes.
 MAX_CONST_BYTES = 1024

@@ -25,6 +25,7 @@ NAMES = (
     *("casts", "saturating_cast", "integer_arithmetic", "floor_division", "bit_operations", "booleans", "where_nan"),
     *("transpose_tile", "reverse_roll", "stack_unstack", "einsum_outer", "reduce_many", "reduce_product", "logsumexp"),
     *("l2_normalize", "huber", "dropout_apply", "rounding", "trigonometry", "activations", "norm_clip", "bitcast"),
+    *("space_to_batch", "batch_to_space", "space_to_depth", "matrix_diagonal", "mirror_pad_gradient"),
     *("matrix_band", "constants", "zero_extent", "scalar_only", "clip_nan"),
 )
 
@@ -237,6 +238,23 @@ def define() -> None:
     add("norm_clip", lambda x, y: tf.clip_by_global_norm([x, y], 0.5)[0], f32(8, 9), f32(30))
     add("bitcast", lambda x: (tf.bitcast(x, tf.int32), tf.bitcast(tf.bitcast(x, tf.int32) & ~1, tf.float32)), f32(9))
     add("matrix_band", lambda x: tf.linalg.band_part(x, 1, 2) + tf.eye(6), f32(6, 6))
+    add(
+        "space_to_batch",
+        gradient(lambda x: tf.space_to_batch(x, [2, 3], [[1, 0], [2, 1]])),
+        f32(2, 5, 6, 3),
+    )
+    add("batch_to_space", gradient(lambda x: tf.batch_to_space(x, [2, 3], [[1, 0], [2, 1]])), f32(12, 3, 4, 3))
+    add(
+        "space_to_depth",
+        lambda x: (
+            tf.nn.space_to_depth(x, 2),
+            tf.nn.depth_to_space(x, 2),
+            tf.nn.depth_to_space(tf.nn.space_to_depth(x, 2), 4),
+        ),
+        f32(2, 6, 4, 4),
+    )
+    add("matrix_diagonal", gradient(lambda x: tf.linalg.diag(x, k=1) + 1.0), f32(3, 6))
+    add("mirror_pad_gradient", gradient(lambda x: tf.pad(x, [[1, 2], [2, 1]], "REFLECT")), f32(5, 6))
     # Arrays, not tensors: those would be captured as arguments.
     table = rng.standard_normal((20, 30)).astype(np.float32)
     half = rng.standard_normal(9).astype(tf.bfloat16.as_numpy_dtype)
