@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ..benchmark.figures import Ratio, geometric_mean
 from .catalog import MODELS
 
 HEADER = (
@@ -86,11 +86,12 @@ def summary(document: Mapping[str, Any]) -> list[str]:
         f"- Coverage of {COVERED:.0%} of the memory-intensive time and more: {sum(s >= COVERED for s in shares)} of {len(shares)}.",
     ]
     for title, ratios in (("plain", over), ("the better of plain and XLA", best)):
-        values = [ratio["value"] for ratio in ratios if ratio]
-        if values:
-            slower = sum(ratio["high"] < 1.0 for ratio in ratios if ratio)
+        measured = [Ratio(**ratio) for ratio in ratios if ratio]
+        if mean := geometric_mean(measured):
+            values = [ratio.value for ratio in measured]
+            slower = sum(ratio.high < 1.0 for ratio in measured)
             lines.append(
-                f"- Over {title}: {statistics.geometric_mean(values):.2f} (geometric mean of {len(values)}), "
+                f"- Over {title}: {mean.value:.2f} (geometric mean of {len(values)}), "
                 f"{min(values):.2f} to {max(values):.2f}; slower beyond the interval: {slower}."
             )
     return lines
