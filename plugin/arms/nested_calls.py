@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..graph.tf_ops import is_compiled_by_xla
+
 MARK_OPTIMIZER = "stitchfleet_arm_mark"
 """The optimizer's name, as native/graph/arm_mark.cc registers it."""
 _PARAMETER = "mark"
@@ -45,7 +47,7 @@ def mark_calls(graph: Any, program: str, generation: int) -> int:
 
     changed = 0
     for node in graph.node:
-        if node.op not in _CALLS or ("_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b):
+        if node.op not in _CALLS or is_compiled_by_xla(node.attr):
             continue
         config: Any = config_pb2.ConfigProto()
         config.ParseFromString(node.attr["config_proto"].s if "config_proto" in node.attr else b"")

@@ -25,7 +25,16 @@ from stitchfleet.compiler.support.sequences import zip_strict
 from ..graph import control_flow, fused
 from ..graph.dtypes import DT_BOOL, DT_INT32
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
-from ..graph.tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
+from ..graph.tf_ops import (
+    COMPILED_BY_XLA,
+    KERNEL_DTYPES,
+    RANDOM_UNIFORM,
+    RULES,
+    UNCOUNTED,
+    OpRule,
+    is_compiled_by_xla,
+    why_not,
+)
 from . import data_extents, demands, rare_data, recompute, updates
 from .bodies import BodyBuilder
 from .step_graph import StepGraph
@@ -227,6 +236,8 @@ def _reason_to_stay(
 ) -> str | None:
     node = graph.nodes[index]
     rule = RULES.get(node.op)
+    if is_compiled_by_xla(node.proto.attr):
+        return COMPILED_BY_XLA
     if rule is None:
         return why_not(node.op, definitions.is_stateful(node.op))
     if node.op in excluded_ops:

@@ -8,6 +8,7 @@ stays in TensorFlow, for the reason that `why_not` returns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ MAX_CONST_BYTES = 1024
 KERNEL_DTYPES = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))
 
 PRODUCT = "matrix product or convolution"
+COMPILED_BY_XLA = "compiled whole by XLA (jit_compile=True)"
 UNCOUNTED = frozenset(("Const", "_Arg", "_Retval", "NoOp"))
 """Operators that are not counted as left out: they compute nothing."""
 _COMPUTE = frozenset(
@@ -121,6 +123,12 @@ _PLUMBING = frozenset(
         "Merge Enter Exit NextIteration LoopCond RefSwitch RefMerge RefEnter RefExit ControlTrigger"
     ).split()
 )
+
+
+def is_compiled_by_xla(attributes: Any) -> bool:
+    """Whether a call or a function is compiled as a whole by XLA, since the job asks for it. attributes: the `attr` of its NodeDef or
+    FunctionDef."""
+    return "_XlaMustCompile" in attributes and bool(attributes["_XlaMustCompile"].b)
 
 
 def why_not(op: str, stateful: bool) -> str:

@@ -24,6 +24,7 @@ from ..arms.switch import Arm
 from ..base.containment import HEALTH, contained, say
 from ..base.memory_watch import MemoryWatch
 from ..base.settings import Settings, writable_folder
+from ..graph.tf_ops import COMPILED_BY_XLA, is_compiled_by_xla
 from ..guard.kernels import Kernels
 from ..native.library import NativeLibrary
 from ..ranks import resets
@@ -69,7 +70,7 @@ def _is_compiled_by_xla(function: Any) -> bool:
     definition = getattr(function, "function_def", None)
     if definition is None:
         return bool(getattr(function, "_jit_compile", None))
-    return "_XlaMustCompile" in definition.attr and bool(definition.attr["_XlaMustCompile"].b)
+    return is_compiled_by_xla(definition.attr)
 
 
 def _note_fork(job: Job | None) -> None:
@@ -219,7 +220,7 @@ class Job:
             if found is None:
                 found = self._add_program(name, "function")
                 if _is_compiled_by_xla(function):
-                    found.refuse("compiled whole by XLA (jit_compile=True)")
+                    found.refuse(COMPILED_BY_XLA)
                 self._functions[function] = found
                 weakref.finalize(function, self._note_gone, found).atexit = False
             return found

@@ -4,7 +4,7 @@ and why, and what one iteration launches and writes, plain and stitched.
 The workload is run twice (`recorder`), plain and under `stitchfleet run`, and profiled for some steps. The second run records which
 nodes of the placed graph are in stitch ops and whether their kernels came into use. Nodes have the same names in both. The
 denominator is the time of all operators except matrix products and convolutions, including control flow, variables, random numbers
-and optimizers.
+and optimizers. A function that the job itself has compiled by XLA is not in it either: a grouped convolution of Keras is one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import collections
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS
-from stitchfleet.plugin.graph.tf_ops import why_not
+from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA, why_not
 
 from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
 from .race import ContestantError, Limits, Runner
@@ -66,7 +66,8 @@ class Outside:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The share of the plain step's memory-intensive time that is in stitch ops, and the operators outside, longest time first."""
+    """The share of the plain step's memory-intensive time that is in stitch ops, and the operators outside, longest time first.
+    compiled_us: per step, in functions that the job has compiled by XLA; it is in no other figure."""
 
     share: float
     stitched_us: float
@@ -75,16 +76,22 @@ class Coverage:
     outside: tuple[Outside, ...]
     plain: Iteration
     stitched: Iteration
+    compiled_us: float = 0.0
 
 
 def iteration_of(
-    nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, int], wall: Sequence[float] = NO_TIME
+    nodes: Sequence[NodeTime],
+    steps: int,
+    allocated: Mapping[str, int],
+    wall: Sequence[float] = NO_TIME,
+    compiled: Collection[str] = (),
 ) -> Iteration:
-    """The average step of `steps` profiled ones. allocated: node -> bytes; wall: a WallTime; both over all steps."""
-    products = [node for node in nodes if is_product(node.op)]
-    others = [node for node in nodes if not is_product(node.op)]
+    """The average step of `steps` profiled ones. allocated: node -> bytes; wall: a WallTime; both over all steps. compiled: the
+    names of nodes that are not counted, since the job has them compiled by XLA."""
+    products = [node for node in nodes if is_product(node.op) and node.node not in compiled]
+    others = [node for node in nodes if not is_product(node.op) and node.node not in compiled]
     stitch = [node for node in others if node.op in OUR_OPS]
-    names = {node.node for node in products}
+    names = {node.node for node in products} | set(compiled)
     return Iteration(
         product_us=sum(node.own_us for node in products) / steps,
         memory_us=sum(node.own_us for node in others) / steps,
@@ -109,7 +116,8 @@ def join(
 
     members: node -> {"op", "stitched", "cluster" or "reason"}. states: cluster -> its state at the end (reporting/summary.py).
     """
-    memory = [node for node in nodes if not is_product(node.op)]
+    compiled = compiled_by_xla(members)
+    memory = [node for node in nodes if not is_product(node.op) and node.node not in compiled]
     outside: dict[tuple[str, str], list[NodeTime]] = collections.defaultdict(list)
     inside: list[NodeTime] = []
     for node in memory:
@@ -128,7 +136,13 @@ def join(
         outside=tuple(sorted(rows, key=lambda row: -row.us)),
         plain=plain,
         stitched=stitched,
+        compiled_us=sum(node.own_us for node in nodes if node.node in compiled) / steps,
     )
+
+
+def compiled_by_xla(members: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """The nodes that the job has compiled by XLA. members: as for `join`."""
+    return frozenset(name for name, member in members.items() if member.get("reason") == COMPILED_BY_XLA)
 
 
 def _reason(member: Mapping[str, Any] | None, states: Mapping[str, str]) -> str | None:
@@ -168,7 +182,8 @@ def measure(
             f"nothing is stitched: {stitched.runner.outcome.note or 'the plugin was offered no graph'}"
         )
     states = {str(cluster["name"]): str(cluster["state"]) for cluster in summary["clusters"]}
-    (before, steps, nodes), (after, _, _) = plain.profile(), stitched.profile()
+    compiled = compiled_by_xla(members)
+    (before, steps, nodes), (after, _, _) = plain.profile(compiled), stitched.profile(compiled)
     return join(before, after, nodes, steps, members, states)
 
 
@@ -205,12 +220,13 @@ class Recording:
         """The text of a file of the recorder's. Raises OSError."""
         return (self._folder / name).read_text()
 
-    def profile(self) -> tuple[Iteration, int, list[NodeTime]]:
+    def profile(self, compiled: Collection[str]) -> tuple[Iteration, int, list[NodeTime]]:
+        """The profiled steps' average, their number, and the time of each node. compiled: nodes that are not counted."""
         found = self.read("profile.json")
         if found is None:
             raise ContestantError("the script ended before it was profiled")
         nodes, steps = [NodeTime(*node) for node in found["nodes"]], int(found["steps"])
-        return iteration_of(nodes, steps, found["allocated_bytes"], found["wall_us"]), steps, nodes
+        return iteration_of(nodes, steps, found["allocated_bytes"], found["wall_us"], compiled), steps, nodes
 
 
 # ---- out ---------------------------------------------------------------------------------------------------------------------
@@ -230,6 +246,11 @@ def table(name: str, coverage: Coverage, most: int = 16) -> list[str]:
             for title, step in (("plain:", plain), ("stitched:", stitched))
         ),
         f"  of that, stitch ops {stitched.stitch_us / 1e3:.2f} ms in {stitched.stitch_launches:.0f} launches",
+        *(
+            [f"  not counted: {coverage.compiled_us / 1e3:.2f} ms in functions that the job has compiled by XLA"]
+            if coverage.compiled_us
+            else []
+        ),
         *(
             f"  {title:<9} of {sum(step.wall) / 1e3:.2f} ms wall time a product runs in {step.wall.product / 1e3:.2f}, a stitch op "
             f"alone in {step.wall.stitch / 1e3:.2f}, another operator alone in {step.wall.other / 1e3:.2f}, none in "

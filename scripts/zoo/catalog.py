@@ -1,4 +1,5 @@
-"""The zoo's models, a row each. All run on one environment, TensorFlow 2.15.1 with Keras 2, which most packages need."""
+"""The zoo's models, a row each, in two environments: TensorFlow 2.15.1 with Keras 2, which most packages need, and the newest
+TensorFlow with Keras 3."""
 
 from __future__ import annotations
 
@@ -50,6 +51,18 @@ KERAS_2: Final = Environment(
         ),
     ),
 )
+KERAS_3: Final = Environment(
+    "keras3",
+    requires=(
+        *("tensorflow-cpu==2.21.0", "keras==3.15.1", "scipy", "pandas<3", "scikit-learn", "matplotlib", "seaborn"),
+        *("networkx", "regex", "rich", "tqdm", "requests", "tokenizers", "sentencepiece", "loguru", "plotly"),
+        *("omegaconf", "typeguard", "nibabel"),
+    ),
+    packages=(
+        *("keras-hub==0.32.0", "kagglehub==0.3.13", "keras-rs==0.4.0", "bayesflow==2.0.12", "kimm==0.2.5"),
+        *("medicai==0.0.4", "kerasfactory==0.1.1", "keras-tcn==3.5.7"),
+    ),
+)
 _FOLDER = pathlib.Path(__file__).with_name("models")
 
 
@@ -68,14 +81,20 @@ class Model:
         return _FOLDER / f"{self.script}.py"
 
 
-def _each(script: str, package: str, author: str, *names: str, infer: tuple[str, ...] = ()) -> dict[str, Model]:
-    """The models of one script, by name; those of `infer` also as inference."""
-    found = {
-        f"{script}-{name}" if name else script: Model(package, author, script, (name,) * bool(name)) for name in names
-    }
-    for name in infer:
-        found[f"{script}-{name}-infer"] = Model(package, author, script, (name, "--mode", "infer"))
-    return found
+def _each(
+    script: str,
+    package: str,
+    author: str,
+    *names: str,
+    infer: tuple[str, ...] = (),
+    environment: Environment = KERAS_2,
+    prefix: str = "",
+) -> dict[str, Model]:
+    """The models of one script, by name; those of `infer` also as inference. prefix: of the names, for a script that runs in two
+    environments."""
+    jobs = {f"{script}-{name}" if name else script: (name,) * bool(name) for name in names}
+    jobs |= {f"{script}-{name}-infer": (name, "--mode", "infer") for name in infer}
+    return {prefix + job: Model(package, author, script, words, environment) for job, words in jobs.items()}
 
 
 MODELS: Final = {
@@ -113,4 +132,22 @@ MODELS: Final = {
     **_each("tabular", "tabnet", "Somshubra Majumdar", ""),
     **_each("geometric", "tf-geometric", "Jun Hu", ""),
     **_each("self_attention", "keras-self-attention", "CyberZHG", ""),
+    **_each(
+        *("keras_hub_models", "keras-hub", "Keras team"),
+        *("bert", "gpt2", "llama3", "gemma3", "mixtral", "whisper", "vit", "swin", "segformer"),
+        infer=("bert", "gemma3"),
+        environment=KERAS_3,
+    ),
+    **_each(
+        *("applications", "Keras 3", "Keras team", "efficientnet", "mobilenet", "convnext"),
+        infer=("mobilenet",),
+        environment=KERAS_3,
+        prefix="keras3-",
+    ),
+    **_each("keras_rs_models", "keras-rs", "Keras team", "cross", "dot", environment=KERAS_3),
+    **_each("bayesflow_models", "bayesflow", "BayesFlow", "coupling", "matching", environment=KERAS_3),
+    **_each("kimm_models", "kimm", "Hongyu Chiu", "ghostnet", "mobilevit", "convnext", environment=KERAS_3),
+    **_each("medicai_models", "medicai", "Mohammed Innat", "swin", "unet", environment=KERAS_3),
+    **_each("kerasfactory_models", "kerasfactory", "Unicolab", "tsmixer", "timemixer", environment=KERAS_3),
+    **_each("tcn_model", "keras-tcn", "Philippe Remy", "", environment=KERAS_3, prefix="keras3-"),
 }

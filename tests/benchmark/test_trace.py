@@ -11,12 +11,14 @@ from scripts.benchmark.coverage import (
     NOT_SEEN,
     Coverage,
     Iteration,
+    compiled_by_xla,
     iteration_of,
     join,
     table,
 )
 from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, is_product, operator_of, wall_time
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
+from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA
 
 MICROSECOND = 1_000_000  # picoseconds
 
@@ -148,6 +150,23 @@ def test_coverage_is_the_share_of_time_in_kernels_that_are_in_use_and_the_rest_h
         ("Sub", f"{NOT_IN_USE} (reverted)", 5.0, 1.0),
     ]
     assert coverage.share * coverage.plain.memory_us + sum(out.us for out in coverage.outside) == pytest.approx(100.0)
+
+
+def test_what_the_job_has_compiled_by_xla_is_in_no_figure_but_its_own() -> None:
+    members = {
+        **MEMBERS,
+        "conv/PartitionedCall": {"op": "PartitionedCall", "stitched": False, "reason": COMPILED_BY_XLA},
+    }
+    nodes = [*NODES, NodeTime("conv/PartitionedCall", "PartitionedCall", 10, 5_000.0)]
+    compiled = compiled_by_xla(members)
+    plain = iteration_of(nodes, 10, {"dense/MatMul": 80_000, "norm/mul": 10_000}, compiled=compiled)
+    assert plain == _coverage().plain
+    found = join(plain, plain, nodes, 10, members, {"good_1": "stitched", "bad_1": "reverted"})
+    assert (found.share, found.memory_nodes, found.compiled_us) == (pytest.approx(0.7), 5, 500.0)
+    assert all(out.op != "PartitionedCall" for out in found.outside)
+    assert any(
+        "not counted: 0.50 ms in functions that the job has compiled by XLA" in line for line in table("job", found)
+    )
 
 
 def test_the_table_shows_the_dearest_first_and_adds_up_the_rest() -> None:

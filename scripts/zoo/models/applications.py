@@ -6,6 +6,7 @@ NETWORKS = {
     "efficientnet": tf.keras.applications.EfficientNetB0,
     "resnet": tf.keras.applications.ResNet50V2,
     "mobilenet": tf.keras.applications.MobileNetV3Small,
+    "convnext": tf.keras.applications.ConvNeXtTiny,
     "densenet": tf.keras.applications.DenseNet121,
     "xception": tf.keras.applications.Xception,
     "nasnet": tf.keras.applications.NASNetMobile,

@@ -88,8 +88,10 @@ def fit(
     loss: Any,
     optimizer: Any = "adam",
     metrics: Any = None,
+    weights: Any = None,
 ) -> None:
-    """Keras' `compile` and `fit`. size: rows of a batch. The logged loss is what Keras shows: the epoch's mean so far."""
+    """Keras' `compile` and `fit`. size: rows of a batch. weights: of the examples, or of their positions. The
+    logged loss is what Keras shows: the epoch's mean so far."""
     model.compile(optimizer, loss, metrics=metrics, jit_compile=True if arguments.xla else None)
     with steps.step_log(arguments.log) as log:
 
@@ -102,4 +104,6 @@ def fit(
                 if log.count == arguments.steps:
                     raise KeyboardInterrupt
 
-        model.fit(inputs, labels, size, epochs=ENDLESS, verbose=0, callbacks=[Note()])
+        model.fit(
+            x=inputs, y=labels, batch_size=size, epochs=ENDLESS, verbose=0, callbacks=[Note()], sample_weight=weights
+        )

@@ -11,6 +11,7 @@ from stitchfleet.plugin.base.settings import read_settings
 from stitchfleet.plugin.clusters.clusters import find_clusters
 from stitchfleet.plugin.graph import fused
 from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA
 
 from ..conftest import Plugin
 
@@ -161,3 +162,20 @@ def test_a_normalization_and_its_activation_are_one_cluster(plugin: Plugin, spel
     assert any({"FusedBatchNormV3", "Relu"} <= found for found in ops) or (
         spelled == "by Keras" and any(in_parts | {"Relu"} == found for found in ops)
     ), ops
+
+
+def test_a_call_that_the_job_has_compiled_by_xla_is_left_alone_and_says_so() -> None:
+    """As Keras' grouped convolutions are; no missing row of the operator table keeps it out."""
+    import tensorflow as tf
+
+    @tf.function(jit_compile=True)
+    def compiled(x: Any) -> Any:
+        return tf.tanh(x) * 3.0
+
+    with tf.Graph().as_default() as graph, tf.device("/CPU:0"):
+        x = tf.compat.v1.placeholder(tf.float32, [8, 4])
+        tf.identity(compiled(tf.sin(x) * 2.0), name="fetched")
+    definition = graph.as_graph_def()
+    (call,) = [node for node in definition.node if "PartitionedCall" in node.op]
+    plan = find_clusters(PlacedGraph(definition), OpDefinitions(), {"fetched"})
+    assert plan.left_out_nodes[call.name] == COMPILED_BY_XLA
