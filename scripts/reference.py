@@ -231,6 +231,7 @@ XLA (`jit_compile=True`) and under a whole `stitchfleet run`, interleaved. `scri
 
 {summary}
 
+In brackets: the package, its author, and the version of TensorFlow (2.15.1 with Keras 2, 2.21.0 with Keras 3).
 "over": ratios by wall time, above 1 if stitched is faster, with the 95% interval of the rounds' paired ratios.
 """
 

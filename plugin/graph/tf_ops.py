@@ -7,6 +7,7 @@ stays in TensorFlow, for the reason that `why_not` returns.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,12 +111,10 @@ PRODUCT = "matrix product or convolution"
 COMPILED_BY_XLA = "compiled whole by XLA (jit_compile=True)"
 UNCOUNTED = frozenset(("Const", "_Arg", "_Retval", "NoOp"))
 """Operators that are not counted as left out: they compute nothing."""
-_COMPUTE = frozenset(
-    (
-        "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul _FusedBatchMatMulV2 "
-        "_MklFusedBatchMatMulV2 _MklMatMul Conv2D Conv3D _FusedConv2D DepthwiseConv2dNative "
-        "Conv2DBackpropInput Conv2DBackpropFilter Einsum"
-    ).split()
+_PRODUCT = re.compile(
+    r"MatMul|Conv[123][Dd]|Einsum"  # fused ones and oneDNN's as well: _MklNativeFusedMatMul
+    r"|LSTM|GRUBlock|RNN"  # a whole recurrent layer, with its products
+    r"|Cholesky|TriangularSolve|MatrixSolve|MatrixInverse|Determinant|MatrixLogarithm|MatrixSquareRoot|Eig|^(Svd|Qr|Lu)$"
 )
 _PLUMBING = frozenset(
     (
@@ -123,6 +122,12 @@ _PLUMBING = frozenset(
         "Merge Enter Exit NextIteration LoopCond RefSwitch RefMerge RefEnter RefExit ControlTrigger"
     ).split()
 )
+
+
+def is_product(op: str) -> bool:
+    """Whether an operator does its work in matrix products, convolutions or a library's dense linear algebra, which are limited by
+    arithmetic. op: its name in a graph or a profile."""
+    return bool(_PRODUCT.search(op))
 
 
 def is_compiled_by_xla(attributes: Any) -> bool:
@@ -133,7 +138,7 @@ def is_compiled_by_xla(attributes: Any) -> bool:
 
 def why_not(op: str, stateful: bool) -> str:
     """The reason, for people, why an operator without a row stays in TensorFlow."""
-    if op in _COMPUTE:
+    if is_product(op):
         return PRODUCT
     if op in _PLUMBING:
         return "control flow or plumbing"

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS
-from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA, why_not
+from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA, is_product, why_not
 
 from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
 from .race import ContestantError, Limits, Runner
-from .trace import NodeTime, WallTime, is_product
+from .trace import NodeTime, WallTime
 
 RECORDER = pathlib.Path(__file__).with_name("recorder.py")
 _PLUMBING = why_not("Switch", False)

@@ -180,6 +180,28 @@ def adam_inputs(size: int, rng: np.random.Generator) -> Arrays:
     return found
 
 
+def transpose(*order: int) -> Callable[[Any], Any]:
+    """The transpose of a tensor whose dimension i comes from its dimension order[i]."""
+
+    def transposed(x: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.transpose(x, order)
+
+    return transposed
+
+
+def _of_shape(*shape: int) -> Callable[[int, np.random.Generator], Arrays]:
+    """A tensor whose one unknown dimension (-1) is as large as the size allows."""
+    known = -math.prod(shape)
+
+    def make(size: int, rng: np.random.Generator) -> Arrays:
+        free = max(1, size // BYTES // known)
+        return [_normal(rng, *(free if extent < 0 else extent for extent in shape))]
+
+    return make
+
+
 def _labels(size: int, rng: np.random.Generator) -> Arrays:
     (logits,) = _rows(size, rng, row=CLASSES)
     return [logits, rng.integers(0, CLASSES, logits.shape[0]).astype(np.int32)]
@@ -206,4 +228,9 @@ CASES: Sequence[Case] = (
     Case("adam_75", adam, adam_inputs, in_place=True),
     Case("column_sum", column_sum, _rows),
     Case("full_sum", full_sum, _rows),
+    Case("transpose_heads", transpose(0, 2, 1, 3), _of_shape(-1, 128, 4, 64), least_bytes=2**17),
+    Case("transpose_matrices", transpose(0, 2, 1), _of_shape(-1, 128, 64), least_bytes=2**15),
+    Case("transpose_rows", transpose(1, 0, 2), _of_shape(8, -1, 676), least_bytes=2**15),
+    Case("transpose_channels", transpose(0, 3, 1, 2), _of_shape(-1, 32, 32, 16), least_bytes=2**16),
+    Case("transpose_time", transpose(1, 0, 2), _of_shape(-1, 100, 32), least_bytes=2**14),
 )

@@ -18,10 +18,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS
+from stitchfleet.plugin.graph.tf_ops import is_product
 from stitchfleet.plugin.ranks.collectives import COLLECTIVES
 
-_PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
-"""Also matches fused products and oneDNN's names for products: _MklNativeFusedMatMul."""
 _OPERATOR = re.compile(r"([A-Za-z0-9.][\w.\-/>]*):([A-Za-z_]\w*)")
 _GRADIENT = re.compile(r"(.*/)?gradient(s|_tape)/")
 """What the nodes of a gradient are called, by tf.gradients and by tf.GradientTape."""
@@ -163,11 +162,6 @@ def operator_of(name: str) -> tuple[str, str] | None:
     """(node, operator) in the name of an event; None if it is not an operator's event."""
     found = _OPERATOR.fullmatch(name)
     return None if found is None else (found[1], found[2])
-
-
-def is_product(op: str) -> bool:
-    """Whether an operator is a matrix product or a convolution, by its name in the profile."""
-    return bool(_PRODUCT.search(op))
 
 
 def wall_time(threads: Iterable[tuple[str, list[Span]]]) -> WallTime:

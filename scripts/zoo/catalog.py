@@ -139,7 +139,7 @@ MODELS: Final = {
         environment=KERAS_3,
     ),
     **_each(
-        *("applications", "Keras 3", "Keras team", "efficientnet", "mobilenet", "convnext"),
+        *("applications", "Keras", "Keras team", "efficientnet", "mobilenet", "convnext"),
         infer=("mobilenet",),
         environment=KERAS_3,
         prefix="keras3-",

@@ -40,6 +40,12 @@ class Environment:
     packages: tuple[str, ...]
 
     @property
+    def tensorflow(self) -> str:
+        """The version of TensorFlow in it."""
+        (version,) = [package.partition("==")[2] for package in self.requires if package.startswith("tensorflow-cpu==")]
+        return version
+
+    @property
     def digest(self) -> str:
         """A digest of all that is installed."""
         return hashlib.sha256("\n".join((*self.requires, "", *self.packages)).encode()).hexdigest()[:16]

@@ -26,7 +26,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[str]:
         found = {result["contestant"]: result for result in results}
         plain, stitched = found["plain"], found.get("stitched")
         model = MODELS.get(name)
-        title = f"{name} ({model.package}, {model.author})" if model else name
+        title = f"{name} ({model.package}, {model.author}; {model.environment.tensorflow})" if model else name
         if plain["failure"] or stitched is None or stitched["failure"]:
             reason = plain["failure"] or (stitched or {}).get("failure") or "not run"
             yield f"| {title} | did not run: {reason} |" + " |" * 9

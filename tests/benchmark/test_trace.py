@@ -16,9 +16,9 @@ from scripts.benchmark.coverage import (
     join,
     table,
 )
-from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, is_product, operator_of, wall_time
+from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, operator_of, wall_time
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
-from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA
+from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA, is_product
 
 MICROSECOND = 1_000_000  # picoseconds
 
@@ -91,13 +91,20 @@ def test_own_times_of_nested_operators_add_up_to_the_outermost(cuts: list[tuple[
 
 
 @pytest.mark.parametrize(
-    "op", ["MatMul", "BatchMatMulV2", "_MklNativeFusedMatMul", "_FusedConv2D", "Conv2DBackpropFilter"]
+    "op",
+    [
+        *("MatMul", "BatchMatMulV2", "_MklNativeFusedMatMul", "_FusedConv2D", "Conv2DBackpropFilter"),
+        *("DepthwiseConv2dNativeBackpropFilter", "SparseTensorDenseMatMul", "BlockLSTMGrad", "GRUBlockCell"),
+        *("Cholesky", "MatrixTriangularSolve", "SelfAdjointEigV2"),
+    ],
 )
 def test_products_are_products_however_they_are_fused(op: str) -> None:
     assert is_product(op)
 
 
-@pytest.mark.parametrize("op", ["_MklTranspose", "ResourceApplyAdam", "TensorListConcatV2", "Switch", *sorted(OUR_OPS)])
+@pytest.mark.parametrize(
+    "op", ["_MklTranspose", "ResourceApplyAdam", "TensorListConcatV2", "Switch", "MatrixDiagV3", *sorted(OUR_OPS)]
+)
 def test_everything_else_is_in_the_denominator(op: str) -> None:
     assert not is_product(op)
 

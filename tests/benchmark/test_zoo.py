@@ -104,7 +104,7 @@ def test_a_row_says_what_a_job_gained() -> None:
     stitched = result("stitched", 20.0, summary=summary(), peak_bytes=2**30 + 2**24)
     (row,) = rows(document(ocr=[result("plain", 30.0), result("xla", 24.0), stitched]))
     assert row == (
-        "| ocr (keras-ocr, Fausto Morales) | 30 ms | 1.50 (1.40 to 1.60) | 1.20 (1.10 to 1.30), xla | 91% | "
+        "| ocr (keras-ocr, Fausto Morales; 2.15.1) | 30 ms | 1.50 (1.40 to 1.60) | 1.20 (1.10 to 1.30), xla | 91% | "
         "TopKV2, 5%: no row in the operator table | 1 | "
         "0.25 of its bound | 0 | 12 s | +16 MiB |"
     )
@@ -150,9 +150,9 @@ def test_a_job_that_failed_or_stayed_plain_is_in_the_table_with_its_reason() -> 
         )
     )[2:]
     assert lines[0].startswith(
-        "| tabular (tabnet, Somshubra Majumdar) | did not run: ended with exit code 1: ValueError: x |"
+        "| tabular (tabnet, Somshubra Majumdar; 2.15.1) | did not run: ended with exit code 1: ValueError: x |"
     )
-    assert lines[1].startswith("| ranking (tensorflow-ranking, Google) | did not run: ended |")
+    assert lines[1].startswith("| ranking (tensorflow-ranking, Google; 2.15.1) | did not run: ended |")
     assert "ended in phase plain: it does not pay" in lines[2]
     assert {line.count("|") for line in lines} == {HEADER[0].count("|")}
 
