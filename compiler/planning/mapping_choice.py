@@ -73,7 +73,9 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
     inner = next((cut for cut in usable if cut >= MIN_ROW), usable[-1])
     if inner > LONG_ROW or (size // inner < MIN_ROWS and inner > 2 * MIN_ROW):
         wanted = max(MIN_ROW, min(LONG_ROW, inner * (size // inner) // (4 * MIN_ROWS)))
-        cut = divisor_near(inner, wanted)
+        # Whole pieces: a row that ends within one would take a division for each element to know where it is.
+        piece = math.lcm(*(cut for cut in usable if cut < inner and inner % cut == 0))
+        cut = piece * divisor_near(inner // piece, -(-wanted // piece))
         inner = cut if cut >= MIN_ROW else inner
     return top_rows(size, inner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
@@ -25,7 +25,7 @@ from stitchfleet.compiler.support.divisors import divisor_near
 from stitchfleet.compiler.targets.targets import CPU
 
 from ..ir.test_index_maps import value_of
-from ..library import LIBRARY, column_sum, full_sum, softmax
+from ..library import LIBRARY, Maker, column_sum, full_sum, softmax
 
 
 def covered(mapping: RowMap) -> list[int]:
@@ -99,6 +99,21 @@ def test_row_column_and_full_reduces_are_mapped_as_such() -> None:
     assert (mapping.inner // 12, spans) == (2048, False)
     mapping, spans = chosen(full_sum(10_007))
     assert (mapping.rows, mapping.inner, spans) == (10_007, 1, True)
+
+
+@given(st.permutations(range(3)), st.tuples(*[st.integers(1, 700)] * 3))
+@example([1, 0, 2], (327, 100, 32))
+def test_a_row_of_elements_ends_where_pieces_end(order: list[int], shape: tuple[int, int, int]) -> None:
+    """A piece is what an operand has in one stretch. If a row ends within one, each of its elements takes a division."""
+    maker = Maker("transposed")
+    node = maker.op("transpose", maker.parameter(*shape), permutation=tuple(order))
+    graph = maker.done(node)
+    (segment,) = segments_of(graph, (node,))
+    steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), lambda other: other != node)
+    flats = [flat for _, flat in steps.loads()]
+    row = choose(graph, segment, flats, CPU).inner
+    for piece in boundaries(flats, segment.variable):
+        assert row % piece == 0 or piece % row == 0
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
