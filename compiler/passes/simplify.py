@@ -9,14 +9,14 @@ op erf (`written_out`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
-from ..ops.attributes import integers
+from ..ops.attributes import attribute, integers
 from ..ops.interpreter import quiet
 from ..ops.table import OPS
 from ..support.sequences import zip_strict
@@ -220,9 +220,51 @@ def _pad(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
-    """concatenate of one operand: that operand."""
-    del rewriter
-    return node.operands[0] if len(node.operands) == 1 else None
+    """concatenate of one operand: that operand. concatenate of the slices of one tensor, in their order: that tensor, or a slice of
+    it. If it stacks them (each slice is of extent 1 in one dimension, and they are concatenated along another one, as `tf.stack` of
+    `tf.split` does): a transpose of it."""
+    if len(node.operands) == 1:
+        return node.operands[0]
+    parts = [rewriter.source(node, i) for i in range(len(node.operands))]
+    stacked = [part.op == "reshape" for part in parts]
+    slices = [rewriter.source(part) if part.op == "reshape" else part for part in parts]
+    if any(s.op != "slice" or s.operands != slices[0].operands for s in slices) or len(set(stacked)) > 1:
+        return None
+    first, last = integers(slices[0], "start"), integers(slices[-1], "limit")
+    moving = [i for i in range(len(first)) if first[i] != integers(slices[1], "start")[i]]
+    if len(moving) != 1 or any(stride != 1 for s in slices for stride in integers(s, "strides")):
+        return None
+    (axis,) = moving
+    begins, ends = ([integers(s, name) for s in slices] for name in ("start", "limit"))
+    others = {tuple(place[:axis] + place[axis + 1 :]) for place in begins}
+    far = {tuple(place[:axis] + place[axis + 1 :]) for place in ends}
+    adjoin = all(end[axis] == begin[axis] for end, begin in zip_strict(ends[:-1], begins[1:]))
+    if len(others) > 1 or len(far) > 1 or not adjoin:
+        return None
+    extents = tuple(end - begin for begin, end in zip_strict(first, last))
+    to = attribute(node, "dimension", int)
+    kept = [i for i in range(len(extents)) if i != axis]
+    if stacked[0]:
+        # Where the stacked dimension goes among those kept, whatever dimensions of extent 1 are beside it.
+        before, after = (_without_ones(part) for part in (node.shape[:to], node.shape[to + 1 :]))
+        if any(s.shape[axis] != 1 for s in slices) or _without_ones(extents[i] for i in kept) != before + after:
+            return None
+        to = next(at for at in range(len(kept) + 1) if len(_without_ones(extents[i] for i in kept[:at])) == len(before))
+    elif to != axis:
+        return None
+    whole = Node(
+        *("slice", slices[0].operands, extents, node.dtype),
+        MappingProxyType({"start": first, "limit": last, "strides": (1,) * len(extents)}),
+        node.name,
+    )
+    order = (*kept[:to], axis, *kept[to:])
+    shape, permutation = tuple(extents[i] for i in order), MappingProxyType({"permutation": order})
+    moved = rewriter.emit(Node("transpose", (rewriter.emit(whole),), shape, node.dtype, permutation, node.name))
+    return rewriter.make("reshape", (moved,), node)
+
+
+def _without_ones(extents: Iterable[int]) -> list[int]:
+    return [extent for extent in extents if extent != 1]
 
 
 def _reverse(rewriter: _Rewriter, node: Node) -> int | None:

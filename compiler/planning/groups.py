@@ -1,6 +1,7 @@
 """Dominants, sub-dominants and groups: which ops of a stitch op share one schedule (AStitch section 4.3, step 1).
 
-Candidates end a group: all reductions, expensive element-wise ops whose result is broadcast, and the outputs. Two candidates
+Candidates end a group: all reductions, expensive element-wise ops whose result is broadcast, concatenations of many tensors that are
+broadcast, and the outputs. Two candidates
 belong to one group if ops of local scheme alone connect them, in either direction, also through a shared parameter. One candidate
 becomes the group's dominant, whose thread mapping all others follow. Other groups (or a later segment of the same group) read a
 candidate's result by a regional or a global edge. Nothing here depends on a device.
@@ -16,12 +17,19 @@ Our reading of the paper where it is silent:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..ir.graph import Graph
 from ..ops.table import OPS, Cost
 from ..support.union_find import UnionFind
+
+MANY_PARTS: Final = 4
+"""A concatenation of so many tensors is worth storing if it is broadcast: which part an element is from is found by as many
+comparisons, and each part is computed for each element, used or not."""
+MANY_TIMES: Final = 4
+_MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
 
 @dataclass(frozen=True)
@@ -63,12 +71,29 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             found[i] = Candidate(f"{node.op} is a reduction", True)
         elif cost is Cost.EXPENSIVE and any(graph.nodes[user].op == "broadcast" for user in users[i]):
             found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
+        elif node.op == "concatenate" and len(node.operands) >= MANY_PARTS and _is_repeated(graph, users, i):
+            found[i] = Candidate(f"it joins {len(node.operands)} tensors and is broadcast", True, apart=True)
         elif i in wanted:
             found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
         elif i in outputs:
             light = cost is not Cost.EXPENSIVE
             found[i] = Candidate("it is an output", not (light and users[i]))
     return found
+
+
+def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
+    """Whether node i, its elements perhaps moved, is broadcast to MANY_TIMES as many elements and more."""
+    waiting, seen = [i], {i}
+    while waiting:
+        current = waiting.pop()
+        for user in users[current]:
+            node = graph.nodes[user]
+            if node.op == "broadcast" and node.element_count >= MANY_TIMES * graph.nodes[current].element_count:
+                return True
+            if node.op in _MOVING and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return False
 
 
 def work_of(graph: Graph, i: int) -> int:

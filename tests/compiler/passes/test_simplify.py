@@ -69,6 +69,17 @@ def _constant_in_steps(b: GraphBuilder, x: int) -> int:
     return _one(b, "add", x, build(b, "broadcast", (_one(b, "multiply", half, half),), shape=(4, 8), dimensions=()))
 
 
+def _parts(b: GraphBuilder, x: int, axis: int, size: int = 1, shape: tuple[int, ...] = ()) -> list[int]:
+    """The slices of x along an axis, each reshaped to `shape` if one is given."""
+    parts = []
+    for begin in range(0, (4, 8)[axis], size):
+        start = (begin, 0) if axis == 0 else (0, begin)
+        limit = (begin + size, 8) if axis == 0 else (4, begin + size)
+        part = _one(b, "slice", x, start=start, limit=limit, strides=(1, 1))
+        parts.append(build(b, "reshape", (part,), shape=shape) if shape else part)
+    return parts
+
+
 CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
     ("copies", lambda b, x: _one(b, "copy", _one(b, "copy", x)), []),
     ("identity convert", lambda b, x: build(b, "convert", (x,), dtype=DType.F32), []),
@@ -83,6 +94,43 @@ CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
         [],
     ),
     ("nothing sliced", lambda b, x: _one(b, "slice", x, start=(0, 0), limit=(4, 8), strides=(1, 1)), []),
+    ("a split, joined again", lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 2), dimension=1), []),
+    ("a part of a split", lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 2)[1:3], dimension=1), ["slice"]),
+    (
+        "a split, joined in another order",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 4)[::-1], dimension=1),
+        ["slice", "slice", "concatenate"],
+    ),
+    (
+        "a split, joined along another dimension",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 4), dimension=0),
+        ["slice", "slice", "concatenate"],
+    ),
+    (
+        "columns, stacked",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 1, (1, 4)), dimension=0),
+        ["transpose"],
+    ),
+    (
+        "columns, stacked among dimensions of extent 1",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 1, (1, 1, 4, 1)), dimension=1),
+        ["transpose", "reshape"],
+    ),
+    (
+        "rows, stacked where they were",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 0, 1, (1, 1, 8)), dimension=0),
+        ["reshape"],
+    ),
+    (
+        "some columns, stacked",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 1, (1, 4))[2:5], dimension=0),
+        ["slice", "transpose"],
+    ),
+    (
+        "pairs of columns, which are no stack",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 4, (1, 16)), dimension=0),
+        ["slice", "reshape", "slice", "reshape", "concatenate"],
+    ),
     ("times one", lambda b, x: _one(b, "multiply", _scalar(b, 1), x), []),
     ("by one", lambda b, x: _one(b, "divide", x, _scalar(b, 1)), []),
     ("by eight", lambda b, x: _one(b, "divide", x, _scalar(b, 8)), ["constant", "broadcast", "multiply"]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.schemes import Scheme
+from stitchfleet.compiler.targets.targets import CPU
 
 from ..library import Maker, adam, figure_nine
 
@@ -73,3 +76,16 @@ def test_dead_code_is_in_no_group() -> None:
     graph = m.done(m.op("negate", x))
     (group,) = find_groups(graph)
     assert all(graph.nodes[i].op != "exp" for i in group.ops)
+
+
+@pytest.mark.parametrize(("parts", "times", "is_stored"), [(6, 16, True), (2, 16, False), (6, 2, False)])
+def test_a_concatenation_of_many_tensors_is_stored_if_it_is_broadcast(parts: int, times: int, is_stored: bool) -> None:
+    """Else each element that reads it compares as often as there are tensors, and computes an element of each."""
+    maker = Maker("joined")
+    joined = maker.op("concatenate", *(maker.parameter(32, 1, 8) for _ in range(parts)), dimension=1)
+    turned = maker.op("transpose", joined, permutation=(2, 0, 1))
+    repeated = maker.spread(turned, (8, 32, times, parts), 0, 1, 3)
+    graph = maker.done(maker.op("multiply", repeated, maker.parameter(8, 32, times, parts)))
+    plan = plan_graph(graph, CPU)
+    assert (joined in plan.candidates) == is_stored
+    assert len(plan.levels) == 1 + is_stored
