@@ -1,4 +1,5 @@
-"""HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient.
+"""HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient; and matrix
+products that are none, since one side or the sum is of extent 1.
 
 Formulas: Ioffe and Szegedy, Batch Normalization (2015), with the variance taken in two passes (sum of squared
 deviations). XLA's own expander takes E[x^2] - E[x]^2, which loses all digits if the mean is large compared with the
@@ -7,12 +8,14 @@ deviation; TensorFlow's CPU kernel, which the guard compares with, uses two pass
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.graph import DType, GraphBuilder, Literal, Shape
 from ..ops.table import build
+from .module import DotDimensions
 
 
 @dataclass(frozen=True)
@@ -124,3 +127,41 @@ def batch_norm_gradient(
     inner = frame.op("subtract", frame.op("subtract", dy, frame.spread(mean_dy)), removed)
     grad = frame.op("multiply", inner, frame.spread(frame.op("multiply", scale, inverse)))
     return _narrow(builder, grad, dtype), grad_scale, total
+
+
+def is_memory_bound(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
+    """Whether a dot of operands of these shapes reads each of them once for each element of the other, so that its time is memory's:
+    an outer product, or products of a matrix with a vector."""
+    own = [math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))]
+    return 1 in (*own, math.prod(lhs[i] for i in numbers.summed[0]))
+
+
+def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
+    """Adds the nodes of a dot to `builder`: both operands broadcast to (batch, own dimensions of lhs, of rhs, summed ones),
+    multiplied, and summed. Returns the node index of the result, of shape (batch, own of lhs, own of rhs). Operands are node indices
+    of one float dtype; the memory for all terms is not meant to exist, so this is for dots that `is_memory_bound`."""
+    shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
+    own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
+    batch, summed = ([shapes[0][i] for i in dimensions[0]] for dimensions in (numbers.batch, numbers.summed))
+    extents = [[shapes[side][i] for i in own[side]] for side in (0, 1)]
+    result = (*batch, *extents[0], *extents[1])
+    terms = []
+    for side, operand in enumerate((lhs, rhs)):
+        order = (*numbers.batch[side], *own[side], *numbers.summed[side])
+        moved = build(builder, "transpose", (operand,), permutation=order)
+        first = len(batch) + side * len(own[0])
+        places = (
+            *range(len(batch)),
+            *range(first, first + len(own[side])),
+            *range(len(result), len(result) + len(summed)),
+        )
+        terms.append(build(builder, "broadcast", (moved,), shape=(*result, *summed), dimensions=places))
+    product = build(builder, "multiply", terms)
+    if math.prod(summed) != 1:
+        return build(
+            builder, "reduce", (product,), dimensions=tuple(range(len(result), len(result) + len(summed))), kind="sum"
+        )
+    # Every library adds to a sum that begins as 0: of a single product of -0 it makes 0.
+    zero = build(builder, "constant", (), literal=Literal(np.zeros((), builder.nodes[product].dtype.numpy)))
+    begun = build(builder, "broadcast", (zero,), shape=result, dimensions=())
+    return build(builder, "add", (build(builder, "reshape", (product,), shape=result), begun))

@@ -227,6 +227,7 @@ _KIND_OPS: Final = {kind: op for op, kind in _REGION_KINDS.items()}
 
 
 _OPERANDS: Final = {
+    "dot": (2, 2),
     **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
     **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
     **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
@@ -303,6 +304,7 @@ class _Importer:
             "optimization-barrier": lambda item, operands: operands[0],
             "domain": lambda item, operands: operands[0],
             "get-dimension-size": self.get_dimension_size,
+            "dot": self.dot,
             "batch-norm-training": self.batch_norm_training,
             "batch-norm-inference": self.batch_norm_inference,
             "batch-norm-grad": self.batch_norm_gradient,
@@ -695,6 +697,21 @@ class _Importer:
             self.builder, x, scale, offset, mean, variance, item.epsilon, item.feature_index
         )
 
+    def dot(self, item: HloInstruction, operands: list[Value]) -> Value:
+        lhs, rhs = map(self.index, operands)
+        shapes = self.shape_of(lhs), self.shape_of(rhs)
+        if item.dot is None or not item.dot.fits(*shapes):
+            raise _Refusal(f"a dot whose dimensions do not fit {shapes[0]} and {shapes[1]}")
+        if not composites.is_memory_bound(*shapes, item.dot):
+            raise _Refusal(_REASONS["dot"])
+        dtype = _dtype(item.shape)
+        if {self.dtype_of(lhs), self.dtype_of(rhs), dtype} - {DType.F32, DType.F64}:
+            raise _Refusal(f"a matrix product of {self.dtype_of(lhs).value} in {dtype.value}")
+        found = composites.dot(self.builder, lhs, rhs, item.dot)
+        if self.shape_of(found) != item.shape.dimensions:
+            raise _Refusal(f"a dot of shape {item.shape}, whose operands give {self.shape_of(found)}")
+        return found
+
     def batch_norm_gradient(self, item: HloInstruction, operands: list[Value]) -> Value:
         x, scale, mean, variance, gradient = map(self.index, operands)
         return composites.batch_norm_gradient(
@@ -702,8 +719,8 @@ class _Importer:
         )
 
 
-SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers)
-"""Opcodes that the importer knows in some form."""
+SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers) - {"dot"}
+"""Opcodes that the importer knows in some form. A whole step is split at each dot, whatever its extents."""
 
 
 def region_kind(body: Graph, result: int, count: int) -> str | None:

@@ -58,6 +58,28 @@ class HloShape:
 
 
 @dataclass(frozen=True)
+class DotDimensions:
+    """The dimensions of a dot's operands that are summed over, and those that both have: of the left operand and, in the same order,
+    of the right one. The result has the dimensions that both have, the left one's own, the right one's own."""
+
+    summed: tuple[tuple[int, ...], tuple[int, ...]]
+    batch: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def fits(self, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> bool:
+        """Whether operands of these shapes have the dimensions, each named once, with the same extents in both."""
+        shapes = (lhs, rhs)
+        named = [(*self.batch[side], *self.summed[side]) for side in (0, 1)]
+        if any(len(set(names)) < len(names) or not set(names) <= set(range(len(s))) for names, s in zip(named, shapes)):
+            return False
+        first, second = ([shape[i] for i in names] for names, shape in zip(named, shapes))
+        return first == second and len(self.batch[0]) == len(self.batch[1])
+
+    def own(self, side: int, rank: int) -> tuple[int, ...]:
+        """The dimensions that only operand `side` has, which has `rank` dimensions."""
+        return tuple(i for i in range(rank) if i not in self.summed[side] and i not in self.batch[side])
+
+
+@dataclass(frozen=True)
 class HloInstruction:
     """One instruction. The opcode decides which fields have a meaning, as in HloInstructionProto."""
 
@@ -76,6 +98,7 @@ class HloInstruction:
     dynamic_slice_sizes: tuple[int, ...] = ()
     gather: GatherDimensions | None = None
     scatter: GatherDimensions | None = None
+    dot: DotDimensions | None = None
     batching_dims: bool = False  # gather or scatter with operand batching dimensions
     direction: str = ""
     total_order: bool = False
@@ -102,6 +125,7 @@ class HloInstruction:
             "sizes": self.dynamic_slice_sizes,
             "gather": self.gather,
             "scatter": self.scatter,
+            "dot": self.dot,
             "direction": self.direction,
             "calls": self.called,
             "target": self.custom_call_target,

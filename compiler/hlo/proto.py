@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ..ir.graph import BFLOAT16, Array, GatherDimensions, WindowDimension
-from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .module import DotDimensions, HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 
 _PACKAGE: Final = "stitchfleet.hlo"
 
@@ -68,6 +68,7 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "index_vector_dim 4 int64",
         "batching_dims 5 *int64",
     ),
+    "DotNumbers": ("lhs_summed 1 *int64", "rhs_summed 2 *int64", "lhs_batch 3 *int64", "rhs_batch 4 *int64"),
     "Metadata": ("op_type 1 string", "op_name 2 string"),
     "Instruction": (
         "name 1 string",
@@ -87,6 +88,7 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "epsilon 24 float",
         "feature_index 25 int64",
         "custom_call_target 28 string",
+        "dot_dimension_numbers 30 DotNumbers",
         "gather_dimension_numbers 33 IndexNumbers",
         "gather_slice_sizes 34 *int64",
         "id 35 int64",
@@ -216,7 +218,7 @@ def _instruction(
     computation_names: Mapping[int, str],
     find: Callable[[Mapping[int, str], int], str],
 ) -> HloInstruction:
-    gather, scatter = item.gather_dimension_numbers, item.scatter_dimension_numbers
+    gather, scatter, dot = item.gather_dimension_numbers, item.scatter_dimension_numbers, item.dot_dimension_numbers
     return HloInstruction(
         name=names[item.id],
         opcode=item.opcode,
@@ -236,6 +238,9 @@ def _instruction(
         dynamic_slice_sizes=tuple(item.dynamic_slice_sizes),
         gather=_numbers(gather, item.gather_slice_sizes) if item.HasField("gather_dimension_numbers") else None,
         scatter=_numbers(scatter, ()) if item.HasField("scatter_dimension_numbers") else None,
+        dot=DotDimensions((tuple(dot.lhs_summed), tuple(dot.rhs_summed)), (tuple(dot.lhs_batch), tuple(dot.rhs_batch)))
+        if item.opcode == "dot"
+        else None,
         batching_dims=bool(gather.batching_dims or scatter.batching_dims),
         direction=item.comparison_direction,
         total_order=item.comparison_type == "TOTALORDER",

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..ir.graph import Array, DType, GatherDimensions, WindowDimension
 from ..support.sequences import zip_strict
-from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .module import DotDimensions, HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -370,6 +370,12 @@ class _Parser:
             dynamic_slice_sizes=a.integers("dynamic_slice_sizes"),
             gather=indexed if opcode == "gather" else None,
             scatter=indexed if opcode == "scatter" else None,
+            dot=DotDimensions(
+                (a.integers("lhs_contracting_dims"), a.integers("rhs_contracting_dims")),
+                (a.integers("lhs_batch_dims"), a.integers("rhs_batch_dims")),
+            )
+            if opcode == "dot"
+            else None,
             batching_dims=bool(a.integers("operand_batching_dims") or a.integers("input_batching_dims")),
             direction=a.word("direction"),
             total_order=a.word("type") == "TOTALORDER",

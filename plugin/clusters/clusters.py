@@ -29,10 +29,11 @@ from ..graph.tf_ops import (
     COMPILED_BY_XLA,
     KERNEL_DTYPES,
     RANDOM_UNIFORM,
-    RULES,
     UNCOUNTED,
     OpRule,
     is_compiled_by_xla,
+    is_product,
+    rule_of,
     why_not,
 )
 from . import data_extents, demands, rare_data, recompute, updates
@@ -235,7 +236,7 @@ def _reason_to_stay(
     graph: PlacedGraph, index: int, definitions: OpDefinitions, preserve: Collection[str], excluded_ops: Collection[str]
 ) -> str | None:
     node = graph.nodes[index]
-    rule = RULES.get(node.op)
+    rule = rule_of(node.proto)
     if is_compiled_by_xla(node.proto.attr):
         return COMPILED_BY_XLA
     if rule is None:
@@ -281,23 +282,24 @@ def _is_part_of_convolution(graph: PlacedGraph, node: GraphNode) -> bool:
 
 def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:
     """Why an operator stays in TensorFlow on a GPU: its results there differ from those on the CPU, which the kernels reproduce."""
-    if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm"):
+    if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm") or is_product(node.op):
         return "its numbers on a GPU are a library's own"
     if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in (1, 2):
         return "of floats it goes once along the dimension"
     if demands.has_demand(graph, node.index) and not demands.is_defined_on_gpu(graph, node.index):
         return "what it computes on a GPU for operands that the processor refuses is not documented"
-    if any(dtype == DT_INT32 for _, _, dtype in definitions.outputs(node.proto)) and not RULES[node.op].shape_only:
+    if any(dtype == DT_INT32 for _, _, dtype in definitions.outputs(node.proto)) and not _rule(node).shape_only:
         return "TensorFlow computes int32 on the processor"
     return None
 
 
-def _rule(op: str) -> OpRule:
-    if op in updates.ASSIGNS:
+def _rule(node: GraphNode) -> OpRule:
+    """The row of a member of a cluster."""
+    if node.op in updates.ASSIGNS:
         return _ASSIGN_RULE
-    if op == updates.READ:
+    if node.op == updates.READ:
         return _READ_RULE
-    return RULES.get(op, _APPLY_RULE)
+    return rule_of(node.proto) or _APPLY_RULE
 
 
 def _make_cluster(
@@ -309,7 +311,7 @@ def _make_cluster(
     is_update: bool = False,
 ) -> Cluster | None:
     inside = set(members) if is_update else _trim(graph, set(members))
-    weight = sum(_rule(graph.nodes[i].op).weight for i in inside)
+    weight = sum(_rule(graph.nodes[i]).weight for i in inside)
     if weight < min_ops:
         if not is_update:
             for i in inside:
@@ -416,7 +418,7 @@ def _trim(graph: PlacedGraph, inside: set[int]) -> set[int]:
         consumers = [consumer for consumer, _ in graph.consumers[i]] + graph.control_consumers[i]
         if i not in inside or any(consumer in inside for consumer in consumers):
             continue
-        rule = RULES[graph.nodes[i].op]
+        rule = _rule(graph.nodes[i])
         if rule.free or rule.weight == 0:
             inside.discard(i)
             waiting += [port.node for port in graph.nodes[i].inputs if port.node in inside]
@@ -462,7 +464,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
     waiting: list[Port] = []
     for i in inside:
         node = graph.nodes[i]
-        waiting += [node.inputs[position] for position in _rule(node.op).values]
+        waiting += [node.inputs[position] for position in _rule(node).values]
     needed: set[int] = set()
     seen: set[int] = set()
     while waiting:
@@ -472,7 +474,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
         if port.node not in inside or port.node in seen:
             continue
         seen.add(port.node)
-        if not _rule(graph.nodes[port.node].op).shape_only:
+        if not _rule(graph.nodes[port.node]).shape_only:
             waiting += graph.nodes[port.node].inputs
     return tuple(sorted(needed))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
-from ..graph.tf_ops import RULES
+from ..graph.tf_ops import RULES, rule_of
 
 REASON = "its extents are decided by the data"
 _SOURCES: dict[str, tuple[int, ...] | None] = {
@@ -85,6 +85,6 @@ def _decided_outputs(graph: PlacedGraph, i: int, extents: set[Port], integers: s
         return None if (node.inputs[0] in extents) != (node.inputs[1] in extents) else ()
     if any(port in extents for port in node.inputs):
         return None
-    rule = RULES.get(node.op)
+    rule = rule_of(node.proto)
     named = rule.values if rule is not None and node.op != "StridedSlice" else ()
     return None if any(node.inputs[k] in integers for k in named if -len(node.inputs) <= k < len(node.inputs)) else ()

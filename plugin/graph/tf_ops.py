@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from .memory_bound import MARK
+
 
 @dataclass(frozen=True)
 class OpRule:
@@ -72,7 +74,9 @@ RULES: dict[str, OpRule] = {
     **_rows("Shape Size Rank ShapeN", OpRule(shape_only=True, weight=0)),
     **_rows("ZerosLike OnesLike", OpRule(shape_only=True)),
     **_rows("BroadcastGradientArgs BroadcastArgs", OpRule(values=(0, 1), weight=0)),
-    **_rows("Transpose ReverseV2 Tile BroadcastTo Pad", OpRule(values=(1,))),
+    # A transpose is worth a kernel of its own: TensorFlow's takes 2 to 8 times as long (--kernels-cpu).
+    **_rows("Transpose", OpRule(values=(1,), weight=2)),
+    **_rows("ReverseV2 Tile BroadcastTo Pad", OpRule(values=(1,))),
     **_rows("PadV2 MirrorPad MirrorPadGrad", OpRule(values=(1,))),
     **_rows("SpaceToBatchND BatchToSpaceND", OpRule(values=(1, 2))),
     **_rows("SpaceToDepth DepthToSpace", _ELEMENT),
@@ -101,6 +105,14 @@ RULES: dict[str, OpRule] = {
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
     "MatrixDiagV3": OpRule(values=(1, 2, 3)),
 }
+_MEMORY_BOUND = OpRule(weight=2)
+
+
+def rule_of(node: Any) -> OpRule | None:
+    """The row of a NodeDef's operator; of a matrix product only if it is marked as memory-bound."""
+    return _MEMORY_BOUND if MARK in node.attr else RULES.get(node.op)
+
+
 # A Const is copied into the clusters that read it if its TensorProto has at most so many bytes.
 MAX_CONST_BYTES = 1024
 

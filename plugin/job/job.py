@@ -140,6 +140,7 @@ class Job:
             native.enable(settings.mode != "fallback")
             self.stitcher.mark_of_offered = native.arm_mark
             self.stitcher.refusal_of_operator = native.refusal_of_operator
+            self.stitcher.operand_shapes = native.operand_shapes
             self._start_worker()
         self.at_end: Callable[[Job], None] = lambda job: None
         """Called by `close` at the end, to write the summary."""

@@ -390,6 +390,8 @@ class NativeLibrary:
         c.stitchfleet_mismatch_tensor.restype = ctypes.c_void_p
         c.stitchfleet_begin_step.argtypes = [ctypes.c_int64, ctypes.c_int, ctypes.c_int]
         c.stitchfleet_arm_mark.restype = ctypes.c_char_p
+        c.stitchfleet_operand_shapes.restype = ctypes.c_void_p
+        c.stitchfleet_operand_shapes.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
         c.stitchfleet_try_operator.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
         c.stitchfleet_allow.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_double]
         c.stitchfleet_enable_cluster.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -428,6 +430,40 @@ class NativeLibrary:
         """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for other graphs."""
         found: bytes = self._c.stitchfleet_arm_mark()
         return found.decode()
+
+    def operand_shapes(self, nodes: Sequence[str]) -> dict[str, list[tuple[int, ...] | None]]:
+        """Within `rewrite`: the static shapes of the operands of nodes of the offered graph; None for a shape of unknown rank.
+        Negative extents are unknown; those that TensorFlow knows to be equal have the same number below -1. A node whose shapes
+        TensorFlow cannot infer is left out."""
+        from tensorflow.core.grappler.costs import op_performance_data_pb2
+
+        size = ctypes.c_size_t()
+        pointer = self._c.stitchfleet_operand_shapes("".join(f"{n}\n" for n in nodes).encode(), ctypes.byref(size))
+        if not pointer:
+            return {}
+        try:
+            data = memoryview(ctypes.string_at(pointer, size.value))
+        finally:
+            self._c.stitchfleet_free(pointer)
+        found: dict[str, list[tuple[int, ...] | None]] = {}
+        place = 0
+
+        def number() -> int:
+            nonlocal place
+            place += 4
+            return int.from_bytes(data[place - 4 : place], sys.byteorder, signed=True)
+
+        for node in nodes:
+            count = number()
+            for _ in range(count):
+                length = number()
+                shape: Any = op_performance_data_pb2.OpInfo.TensorProperties.FromString(
+                    bytes(data[place : place + length])
+                ).shape
+                place += length
+                known = None if shape.unknown_rank else tuple(int(dimension.size) for dimension in shape.dim)
+                found.setdefault(node, []).append(known)
+        return found
 
     def refusal_of_operator(self, node: bytes) -> str:
         """The reason why TensorFlow cannot create the operator of a serialized NodeDef on a CPU; "" if it can."""

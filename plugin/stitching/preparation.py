@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import fused
+from ..graph import fused, memory_bound
 from ..while_loops import invariants, products, reads
 
 
@@ -17,23 +17,28 @@ class Prepared:
     """What the passes changed.
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
-    matrix products that were moved out of their loops.
+    matrix products that were moved out of their loops. memory_bound_products: products that a cluster may have.
     """
 
     freed_invariants: int
     hoisted_reads: int
     hoisted_products: int
+    memory_bound_products: int
 
 
-def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
+def prepare(
+    graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_bound.OperandShapes = lambda nodes: {}
+) -> Prepared:
     """Runs all passes on a placed GraphDef, in place.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can.
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is
+    known of the shapes in the graph as it is given.
     """
+    marked = memory_bound.mark(graph, operand_shapes)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
-    return Prepared(freed, hoisted, products.hoist_products(graph, refusal))
+    return Prepared(freed, hoisted, products.hoist_products(graph, refusal), marked)

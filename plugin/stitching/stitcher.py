@@ -22,6 +22,7 @@ from ..clusters.collectives_first import hand_on_first
 from ..clusters.step_blocks import make_step_graph
 from ..clusters.step_graph import StepGraph
 from ..clusters.updates import VARIABLE_OPS
+from ..graph.memory_bound import OperandShapes
 from ..graph.model_fingerprint import model_fingerprint
 from ..graph.placed_graph import OpDefinitions, PlacedGraph
 from ..graph.tf_ops import RANDOM_UNIFORM
@@ -79,6 +80,7 @@ class Stitcher:
         """The mark of the graph that is being offered on this thread (nested_calls.py); "" if it has none."""
         self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
         """Maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can."""
+        self.operand_shapes: OperandShapes = lambda nodes: {}
         self.looks_for_collectives = False
         self.on_collective: Callable[[Owner], None] = lambda program: None
         """Called, before the graph runs, when the first graph of a program is found that holds a collective of all ranks."""
@@ -158,7 +160,7 @@ class Stitcher:
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
-        prepare(graph, self.refusal_of_operator)
+        prepare(graph, self.refusal_of_operator, self.operand_shapes)
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:

@@ -26,6 +26,7 @@ NAMES = (
     *("transpose_tile", "reverse_roll", "stack_unstack", "einsum_outer", "reduce_many", "reduce_product", "logsumexp"),
     *("l2_normalize", "huber", "dropout_apply", "rounding", "trigonometry", "activations", "norm_clip", "bitcast"),
     *("space_to_batch", "batch_to_space", "space_to_depth", "matrix_diagonal", "mirror_pad_gradient"),
+    *("outer_products", "matrix_with_vectors", "dots_of_vectors", "double_products"),
     *("matrix_band", "constants", "zero_extent", "scalar_only", "clip_nan"),
 )
 
@@ -255,6 +256,36 @@ def define() -> None:
     )
     add("matrix_diagonal", gradient(lambda x: tf.linalg.diag(x, k=1) + 1.0), f32(3, 6))
     add("mirror_pad_gradient", gradient(lambda x: tf.pad(x, [[1, 2], [2, 1]], "REFLECT")), f32(5, 6))
+    add(
+        "outer_products",
+        lambda x, y: (
+            tf.matmul(x[:, :, :1], y[:, :1, :]),
+            tf.matmul(x[:, :1, :], y[:, :, :1], transpose_a=True, transpose_b=True),
+            tf.matmul(x[0, :, :1], y[1, :1, :]),
+            tf.matmul(x[:, :, :1] * 0.0, y[:, :1, :] * -1.0),
+        ),
+        f32(3, 5, 4),
+        f32(3, 7, 6),
+    )
+    add(
+        "matrix_with_vectors",
+        lambda x, y: (
+            tf.matmul(x, y[:, :4, :1]),
+            tf.matmul(x, y[:, :5, :1], transpose_a=True),
+            tf.matmul(x[:, :, :1], y[:, :5], transpose_a=True),
+            tf.matmul(x[:, :1], y[:, :, :4], transpose_b=True),
+            tf.linalg.matvec(x[:, None], y[:, :1, :4]),
+        ),
+        f32(3, 5, 4),
+        f32(3, 7, 6),
+    )
+    add("dots_of_vectors", lambda x, y: tf.matmul(x[:, :1], y[:, :, :1]), f32(6, 3, 40), f32(6, 40, 2))
+    add(
+        "double_products",
+        lambda x, y: (tf.matmul(x, y[:, :1], transpose_b=True), tf.matmul(x[..., :1], y[:, :1])),
+        tf.constant(rng.standard_normal((2, 5, 9))),
+        tf.constant(rng.standard_normal((2, 4, 9))),
+    )
     # Arrays, not tensors: those would be captured as arguments.
     table = rng.standard_normal((20, 30)).astype(np.float32)
     half = rng.standard_normal(9).astype(tf.bfloat16.as_numpy_dtype)

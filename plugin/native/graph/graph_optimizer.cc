@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -60,6 +61,56 @@ bool NodesToPreserve(const TF_GrapplerItem* item, std::string* names) {
   return ok;
 }
 
+// The graph that is being offered on this thread, and the static shapes in it, which are inferred when they are first asked for.
+thread_local const TF_GrapplerItem* t_item = nullptr;
+thread_local TF_GraphProperties* t_properties = nullptr;
+
+// The static shapes of the offered graph; null if there is none, or if TensorFlow cannot infer them.
+TF_GraphProperties* Properties(TF_Status* status) {
+  if (t_properties != nullptr || t_item == nullptr) return t_properties;
+  auto make = Find<decltype(&TF_NewGraphProperties)>("TF_NewGraphProperties");
+  auto infer = Find<decltype(&TF_InferStatically)>("TF_InferStatically");
+  auto discard = Find<decltype(&TF_DeleteGraphProperties)>("TF_DeleteGraphProperties");
+  auto code = Find<decltype(&TF_GetCode)>("TF_GetCode");
+  if (!make || !infer || !discard || !code) return nullptr;
+  TF_GraphProperties* made = make(t_item);
+  // No feed's shape is taken for granted, and no value is kept.
+  infer(made, 0, 0, 0, 0, status);
+  if (code(status) == TF_OK) return t_properties = made;
+  discard(made);
+  return nullptr;
+}
+
+// Appends to `found` a node's number of operands, and of each the length and bytes of its OpInfo.TensorProperties; -1 if not known.
+void AppendOperands(TF_GraphProperties* properties, const char* name, TF_Status* status, std::string* found) {
+  auto size_of = Find<decltype(&TF_GetInputPropertiesListSize)>("TF_GetInputPropertiesListSize");
+  auto list = Find<decltype(&TF_GetInputPropertiesList)>("TF_GetInputPropertiesList");
+  auto new_buffer = Find<decltype(&TF_NewBuffer)>("TF_NewBuffer");
+  auto delete_buffer = Find<decltype(&TF_DeleteBuffer)>("TF_DeleteBuffer");
+  auto code = Find<decltype(&TF_GetCode)>("TF_GetCode");
+  auto append = [found](int32_t number) { found->append(reinterpret_cast<const char*>(&number), sizeof number); };
+  int count = 0;
+  bool ok = properties != nullptr && size_of && list && new_buffer && delete_buffer && code;
+  if (ok) {
+    size_of(properties, name, &count, status);
+    ok = code(status) == TF_OK;
+  }
+  std::vector<TF_Buffer*> buffers;
+  for (int i = 0; ok && i < count; ++i) buffers.push_back(new_buffer());
+  if (ok && count > 0) {
+    list(properties, name, buffers.data(), count, status);
+    ok = code(status) == TF_OK;
+  }
+  append(ok ? count : -1);
+  for (TF_Buffer* buffer : buffers) {
+    if (ok) {
+      append(static_cast<int32_t>(buffer->length));
+      found->append(static_cast<const char*>(buffer->data), buffer->length);
+    }
+    delete_buffer(buffer);
+  }
+}
+
 void* Create() { return &g_state; }
 void Destroy(void*) {}
 void FreeBuffer(void* data, size_t) { free(data); }
@@ -69,8 +120,16 @@ void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buf
   std::string preserve;
   void* changed = nullptr;
   size_t bytes = 0;
-  if (rewrite != nullptr && NodesToPreserve(item, &preserve) &&
-      rewrite(graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr) {
+  bool rewritten = false;
+  if (rewrite != nullptr && NodesToPreserve(item, &preserve)) {
+    t_item = item;
+    rewritten = rewrite(graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
+    t_item = nullptr;
+    auto discard = Find<decltype(&TF_DeleteGraphProperties)>("TF_DeleteGraphProperties");
+    if (t_properties != nullptr && discard != nullptr) discard(t_properties);
+    t_properties = nullptr;
+  }
+  if (rewritten) {
     out->data = changed;
     out->length = bytes;
     out->data_deallocator = FreeBuffer;
@@ -85,6 +144,25 @@ void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buf
 extern "C" {
 
 void stitchfleet_set_rewrite(StitchfleetRewrite rewrite) { g_rewrite.store(rewrite); }
+
+// Within a rewrite: the static shapes of the operands of nodes. names: of nodes, each with a newline at its end. Returns a malloc'ed
+// buffer of *bytes, the nodes one after the other (AppendOperands), or null.
+void* stitchfleet_operand_shapes(const char* names, size_t* bytes) {
+  auto new_status = Find<decltype(&TF_NewStatus)>("TF_NewStatus");
+  auto delete_status = Find<decltype(&TF_DeleteStatus)>("TF_DeleteStatus");
+  if (!new_status || !delete_status) return nullptr;
+  std::string found;
+  TF_Status* status = new_status();
+  TF_GraphProperties* properties = Properties(status);
+  for (const char* end; (end = strchr(names, '\n')) != nullptr; names = end + 1) {
+    AppendOperands(properties, std::string(names, end).c_str(), status, &found);
+  }
+  delete_status(status);
+  void* memory = malloc(found.size() + 1);
+  if (memory != nullptr) memcpy(memory, found.data(), found.size());
+  *bytes = found.size();
+  return memory;
+}
 
 // TensorFlow takes one optimizer per library, for one kind of device, and runs it on graphs with such a device: the call below
 // registers it for the CPU, the call in the library of gpu_optimizer.cc for the GPU.

@@ -133,7 +133,8 @@ MISTAKES = [
     ("a.hlo", "", "given 'the end', expected 'HloModule'"),
     (
         "a.hlo",
-        "HloModule m\nENTRY e {\n  x = f32[2,2] parameter(0)\n  ROOT y = f32[2,2] dot(x, x)\n}",
+        "HloModule m\nENTRY e {\n  x = f32[2,2] parameter(0)\n"
+        "  ROOT y = f32[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}",
         "1 unsupported ops: dot y: a matrix product, left to the library",
     ),
 ]

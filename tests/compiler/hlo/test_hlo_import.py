@@ -377,6 +377,19 @@ def test_unsupported_ops_are_all_listed_with_their_origin_and_reason() -> None:
         ("  ROOT y = f32[6] bitcast-convert(x)", "expected a dtype"),
         ("  z = c64[] constant((1, 2))\n  ROOT y = f32[2,3] real(z)", "element type c64"),
         ("  ROOT y = f32[2,3] while(x), body=sum, condition=sum", "control flow"),
+        ("  ROOT y = f32[] dot(x, x), lhs_contracting_dims={5}, rhs_contracting_dims={0}", "do not fit"),
+        ("  ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, rhs_contracting_dims={0,1}", "do not fit"),
+        ("  ROOT y = f32[3,2] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={1}", "do not fit"),
+        ("  ROOT y = f32[3,3] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "left to the library"),
+        (
+            "  r = f32[1,2,3] reshape(x)\n  ROOT y = f32[7] dot(r, x), lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}",
+            "whose operands give",
+        ),
+        (
+            "  i = s32[2,3] convert(x)\n"
+            "  ROOT y = s32[2] dot(i, i), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+            "a matrix product of s32",
+        ),
     ],
 )
 def test_each_refusal_says_why(body: str, reason: str) -> None:

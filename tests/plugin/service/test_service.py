@@ -298,6 +298,30 @@ def test_operators_that_rearrange_are_in_a_kernel_with_their_neighbours(
     assert compiled(tmp_path, request).metadata.check.against_reference
 
 
+MEMORY_BOUND: dict[str, tuple[Callable[[Any, Any, Any], Any], tuple[int, ...], tuple[int, ...]]] = {
+    "BatchMatMulV2, outer": (lambda tf, x, y: tf.matmul(x, y), (6, 5, 7, 1), (6, 5, 1, 9)),
+    "MatMul, outer": (lambda tf, x, y: tf.matmul(x, y, transpose_b=True), (70, 1), (30, 1)),
+    "BatchMatMulV2 with vectors": (lambda tf, x, y: tf.matmul(x, y, transpose_a=True), (20, 17, 12), (20, 17, 1)),
+    "BatchMatMulV2 of vectors": (lambda tf, x, y: tf.matmul(x, y), (20, 1, 17), (20, 17, 12)),
+    "Einsum": (lambda tf, x, y: tf.einsum("bij,bj->bi", x, y), (20, 17, 12), (20, 12)),
+    "Einsum, outer": (lambda tf, x, y: tf.einsum("bi,bj->bji", x, y), (20, 17), (20, 12)),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY_BOUND)
+def test_products_that_only_read_and_write_are_in_a_kernel_and_judged(
+    name: str, request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """Also on rare data, beside TensorFlow's own kernel of the product."""
+    import tensorflow as tf
+
+    multiply, *shapes = MEMORY_BOUND[name]
+    x, y = (np.random.default_rng(5).standard_normal(shape).astype(np.float32) for shape in shapes)
+    request = request_of(lambda x, y: tf.tanh(multiply(tf, x * 0.5, tf.cos(y))) + 0.25, x, y)
+    assert all(op in request.body for op in (name.split()[0].strip(",").encode(), b"Tanh", b"Cos"))
+    assert compiled(tmp_path, request).metadata.check.against_reference
+
+
 XLAS_OWN: dict[str, Callable[[Any, Any], Any]] = {
     "a gradient times zero": lambda tf, x: tf.raw_ops.ReluGrad(gradients=tf.math.rsqrt(tf.nn.relu(x)), features=x),
     "the gradient of a root": lambda tf, x: tf.raw_ops.SqrtGrad(y=tf.nn.relu(x), dy=tf.nn.relu(x)),

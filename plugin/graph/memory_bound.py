@@ -1,0 +1,101 @@
+"""Matrix products whose time is memory's: one of the operands, or the sum, has extent 1. A cluster may have them.
+
+    K = 1          an outer product: each element of the result is one product
+    M or N = 1     products of matrices with vectors, in a batch: each element of the matrices is read once
+
+TensorFlow's kernels take each matrix of a batch for a product of its own, however small it is. XLA rewrites such products into
+multiplications and sums (its algebraic simplifier, "dot strength reduction"); so does the compiler (`compiler.hlo.composites.dot`).
+A single product of a matrix with a vector stays: the library's kernel reads memory as fast as anybody's.
+
+Extents are known to the graph alone, before it runs: TensorFlow infers its shapes. An extent that differs from run to run is not
+known, and a product with such an extent is none of these unless another one is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+MARK: Final = "_stitchfleet_memory_bound"
+"""Attribute of such a product in a prepared graph."""
+Shape = tuple[int, ...]
+"""Extents. One that is not known is negative; two that are surely equal have the same number below -1."""
+OperandShapes = Callable[[Sequence[str]], Mapping[str, Sequence["Shape | None"]]]
+"""Names of nodes -> the shapes of each one's operands, as far as they are known."""
+_FLOATS: Final = frozenset(
+    (1, 2)
+)  # float32, float64: others are rounded between their terms, or summed in another dtype
+
+
+def mark(graph: Any, operand_shapes: OperandShapes) -> int:
+    """Marks the products of a placed GraphDef that are memory-bound, in place. Returns their number."""
+    products = [node for node in graph.node if node.op in _EXTENTS and node.attr["T"].type in _FLOATS]
+    shapes = operand_shapes([node.name for node in products]) if products else {}
+    count = 0
+    for node in products:
+        if _is_memory_bound(node, shapes.get(node.name, ())):
+            node.attr[MARK].b = True
+            count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """The extents of a product's dimensions: those that both operands and the result have, those of the first and of the second
+    operand that the result has, and those that are summed over."""
+
+    batch: Shape
+    first: Shape
+    second: Shape
+    summed: Shape
+
+
+def _is_memory_bound(node: Any, operands: Sequence[Shape | None]) -> bool:
+    shapes = [shape for shape in operands if shape is not None]
+    extents = _EXTENTS[node.op](node, *shapes) if len(shapes) == len(operands) == 2 else None
+    if extents is None:
+        return False
+    if _are_ones(extents.summed):
+        return True
+    return not _are_ones(extents.batch) and (_are_ones(extents.first) or _are_ones(extents.second))
+
+
+def _are_ones(extents: Shape) -> bool:
+    return all(extent == 1 for extent in extents)
+
+
+def _of_matrices(node: Any, first: Shape, second: Shape) -> _Extents | None:
+    """Of MatMul and BatchMatMul. None if the batches are not surely equal: if one were broadcast, XLA would make one product of
+    several."""
+    if min(len(first), len(second)) < 2 or first[:-2] != second[:-2] or -1 in first[:-2]:
+        return None
+    names = ("transpose_a", "transpose_b") if node.op == "MatMul" else ("adj_x", "adj_y")
+    turned = [bool(node.attr[name].b) for name in names]
+    m, k = (first[-1], first[-2]) if turned[0] else first[-2:]
+    n = second[-2] if turned[1] else second[-1]
+    return _Extents(first[:-2], (m,), (n,), (k,))
+
+
+def _of_einsum(node: Any, first: Shape, second: Shape) -> _Extents | None:
+    """Of an Einsum whose every letter is in two of its three lists, once in each."""
+    operands, _, result = node.attr["equation"].s.decode().replace(" ", "").partition("->")
+    letters = [*operands.split(","), result]
+    if len(letters) != 3 or any(not word.isalpha() and word for word in letters):
+        return None
+    x, y, z = map(set, letters)
+    once = all(len(word) == len(set(word)) for word in letters)
+    if not once or (x ^ y) - z or z - (x | y) or [len(x), len(y)] != [len(first), len(second)]:
+        return None
+    sizes = [dict(zip(word, shape)) for word, shape in zip(letters, (first, second))]
+
+    def extents(side: int, kept: set[str]) -> Shape:
+        return tuple(size for letter, size in sizes[side].items() if letter in kept)
+
+    return _Extents(extents(0, x & y & z), extents(0, x - y), extents(1, y - x), extents(0, (x & y) - z))
+
+
+_EXTENTS: Final[Mapping[str, Callable[[Any, Shape, Shape], _Extents | None]]] = {
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2"), _of_matrices),
+    "Einsum": _of_einsum,
+}
