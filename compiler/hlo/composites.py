@@ -46,15 +46,18 @@ class _Frame:
         return build(self.builder, "reduce", (x,), dimensions=self.others, kind="sum")
 
     def scalar(self, value: float, shape: Shape) -> int:
-        literal = Literal(np.array(value).astype(self.dtype.numpy))
-        index = build(self.builder, "constant", (), literal=literal)
-        return build(self.builder, "broadcast", (index,), shape=shape, dimensions=())
+        return _scalar(self.builder, value, self.dtype, shape)
 
     def mean(self, x: int) -> int:
         return self.op("divide", self.total(x), self.scalar(float(self.count), (self.shape[self.feature],)))
 
     def inverse_deviation(self, variance: int, epsilon: float) -> int:
         return self.op("rsqrt", self.op("add", variance, self.scalar(epsilon, (self.shape[self.feature],))))
+
+
+def _scalar(builder: GraphBuilder, value: float, dtype: DType, shape: Shape) -> int:
+    index = build(builder, "constant", (), literal=Literal(np.array(value).astype(dtype.numpy)))
+    return build(builder, "broadcast", (index,), shape=shape, dimensions=())
 
 
 def _frame(builder: GraphBuilder, operand: int, scale: int, feature: int) -> tuple[_Frame, int, DType]:
@@ -145,23 +148,17 @@ def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> in
     batch, summed = ([shapes[0][i] for i in dimensions[0]] for dimensions in (numbers.batch, numbers.summed))
     extents = [[shapes[side][i] for i in own[side]] for side in (0, 1)]
     result = (*batch, *extents[0], *extents[1])
+    over = tuple(range(len(result), len(result) + len(summed)))
     terms = []
     for side, operand in enumerate((lhs, rhs)):
         order = (*numbers.batch[side], *own[side], *numbers.summed[side])
         moved = build(builder, "transpose", (operand,), permutation=order)
         first = len(batch) + side * len(own[0])
-        places = (
-            *range(len(batch)),
-            *range(first, first + len(own[side])),
-            *range(len(result), len(result) + len(summed)),
-        )
+        places = (*range(len(batch)), *range(first, first + len(own[side])), *over)
         terms.append(build(builder, "broadcast", (moved,), shape=(*result, *summed), dimensions=places))
     product = build(builder, "multiply", terms)
     if math.prod(summed) != 1:
-        return build(
-            builder, "reduce", (product,), dimensions=tuple(range(len(result), len(result) + len(summed))), kind="sum"
-        )
+        return build(builder, "reduce", (product,), dimensions=over, kind="sum")
     # Every library adds to a sum that begins as 0: of a single product of -0 it makes 0.
-    zero = build(builder, "constant", (), literal=Literal(np.zeros((), builder.nodes[product].dtype.numpy)))
-    begun = build(builder, "broadcast", (zero,), shape=result, dimensions=())
+    begun = _scalar(builder, 0.0, builder.nodes[product].dtype, result)
     return build(builder, "add", (build(builder, "reshape", (product,), shape=result), begun))

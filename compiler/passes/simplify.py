@@ -19,7 +19,7 @@ from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
 from ..ops.attributes import attribute, integers
 from ..ops.interpreter import quiet
 from ..ops.table import OPS
-from ..support.sequences import zip_strict
+from ..support.sequences import pairwise, zip_strict
 from .written_out import erf_argument
 
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
@@ -230,26 +230,25 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
     slices = [rewriter.source(part) if part.op == "reshape" else part for part in parts]
     if any(s.op != "slice" or s.operands != slices[0].operands for s in slices) or len(set(stacked)) > 1:
         return None
-    first, last = integers(slices[0], "start"), integers(slices[-1], "limit")
-    moving = [i for i in range(len(first)) if first[i] != integers(slices[1], "start")[i]]
+    starts, limits = ([integers(s, name) for s in slices] for name in ("start", "limit"))
+    moving = [i for i, (one, other) in enumerate(zip_strict(starts[0], starts[1])) if one != other]
     if len(moving) != 1 or any(stride != 1 for s in slices for stride in integers(s, "strides")):
         return None
     (axis,) = moving
-    begins, ends = ([integers(s, name) for s in slices] for name in ("start", "limit"))
-    others = {tuple(place[:axis] + place[axis + 1 :]) for place in begins}
-    far = {tuple(place[:axis] + place[axis + 1 :]) for place in ends}
-    adjoin = all(end[axis] == begin[axis] for end, begin in zip_strict(ends[:-1], begins[1:]))
-    if len(others) > 1 or len(far) > 1 or not adjoin:
-        return None
+    for before, after in pairwise(range(len(slices))):
+        begins_there = starts[after] == _replaced(starts[before], axis, limits[before][axis])
+        if not begins_there or limits[after] != _replaced(limits[before], axis, limits[after][axis]):
+            return None
+    first, last = starts[0], limits[-1]
     extents = tuple(end - begin for begin, end in zip_strict(first, last))
     to = attribute(node, "dimension", int)
     kept = [i for i in range(len(extents)) if i != axis]
     if stacked[0]:
         # Where the stacked dimension goes among those kept, whatever dimensions of extent 1 are beside it.
-        before, after = (_without_ones(part) for part in (node.shape[:to], node.shape[to + 1 :]))
-        if any(s.shape[axis] != 1 for s in slices) or _without_ones(extents[i] for i in kept) != before + after:
+        outer, inner = (_without_ones(part) for part in (node.shape[:to], node.shape[to + 1 :]))
+        if any(s.shape[axis] != 1 for s in slices) or _without_ones(extents[i] for i in kept) != outer + inner:
             return None
-        to = next(at for at in range(len(kept) + 1) if len(_without_ones(extents[i] for i in kept[:at])) == len(before))
+        to = next(at for at in range(len(kept) + 1) if len(_without_ones(extents[i] for i in kept[:at])) == len(outer))
     elif to != axis:
         return None
     whole = Node(
@@ -261,6 +260,10 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
     shape, permutation = tuple(extents[i] for i in order), MappingProxyType({"permutation": order})
     moved = rewriter.emit(Node("transpose", (rewriter.emit(whole),), shape, node.dtype, permutation, node.name))
     return rewriter.make("reshape", (moved,), node)
+
+
+def _replaced(place: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
+    return (*place[:axis], value, *place[axis + 1 :])
 
 
 def _without_ones(extents: Iterable[int]) -> list[int]:

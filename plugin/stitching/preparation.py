@@ -26,9 +26,7 @@ class Prepared:
     memory_bound_products: int
 
 
-def prepare(
-    graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_bound.OperandShapes = lambda nodes: {}
-) -> Prepared:
+def prepare(graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_bound.OperandShapes) -> Prepared:
     """Runs all passes on a placed GraphDef, in place.
 
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is

@@ -90,8 +90,8 @@ def fit(
     metrics: Any = None,
     weights: Any = None,
 ) -> None:
-    """Keras' `compile` and `fit`. size: rows of a batch. weights: of the examples, or of their positions. The
-    logged loss is what Keras shows: the epoch's mean so far."""
+    """Keras' `compile` and `fit`. size: rows of a batch. weights: of the examples, or of their positions. The logged loss is
+    what Keras shows: the epoch's mean so far."""
     model.compile(optimizer, loss, metrics=metrics, jit_compile=True if arguments.xla else None)
     with steps.step_log(arguments.log) as log:
 
