@@ -17,6 +17,8 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "workloads"
 import steps
 
 ENDLESS = 1_000_000
+LONG_EPOCH = 250
+"""Batches of an epoch in which what lies between epochs does not count."""
 
 
 def options(*models: str) -> argparse.Namespace:
@@ -34,6 +36,20 @@ def batches(*arrays: Any, size: int) -> Iterable[tuple[Any, ...]]:
     count = len(arrays[0]) // size
     cut = [tuple(tf.constant(array[i * size : (i + 1) * size]) for array in arrays) for i in range(count)]
     return itertools.cycle(cut)
+
+
+def repeated(examples: Any, size: int) -> tf.data.Dataset:
+    """A dataset of batches of `size` rows of the arrays in `examples`, a nest of them, over and over."""
+
+    def cut(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: cut(each) for name, each in given.items()}
+        if isinstance(given, (list, tuple)):
+            return tuple(map(cut, given))
+        count = len(given) // size
+        return np.reshape(given[: count * size], (count, size, *given.shape[1:]))
+
+    return tf.data.Dataset.from_tensor_slices(cut(examples)).repeat()
 
 
 def normal(*shape: int) -> Any:
@@ -91,7 +107,8 @@ def fit(
     weights: Any = None,
 ) -> None:
     """Keras' `compile` and `fit`. size: rows of a batch. weights: of the examples, or of their positions. The logged loss is
-    what Keras shows: the epoch's mean so far."""
+    what Keras shows: the epoch's mean so far. An epoch of a few batches would be mostly what Keras does between epochs (a fifth
+    of the time was seen), so such data is repeated as a dataset."""
     model.compile(optimizer, loss, metrics=metrics, jit_compile=True if arguments.xla else None)
     with steps.step_log(arguments.log) as log:
 
@@ -104,6 +121,8 @@ def fit(
                 if log.count == arguments.steps:
                     raise KeyboardInterrupt
 
-        model.fit(
-            x=inputs, y=labels, batch_size=size, epochs=ENDLESS, verbose=0, callbacks=[Note()], sample_weight=weights
-        )
+        data: dict[str, Any] = {"x": inputs, "y": labels, "sample_weight": weights, "batch_size": size}
+        if len(labels) // size < LONG_EPOCH:
+            examples = (inputs, labels) if weights is None else (inputs, labels, weights)
+            data = {"x": repeated(examples, size), "steps_per_epoch": LONG_EPOCH}
+        model.fit(**data, epochs=ENDLESS, verbose=0, callbacks=[Note()])
