@@ -208,8 +208,26 @@ def _transpose(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _slice(rewriter: _Rewriter, node: Node) -> int | None:
-    """slice of everything: its operand."""
-    return node.operands[0] if rewriter.source(node).shape == node.shape else None
+    """slice of everything: its operand. slice of one element of a constant: that element."""
+    source = rewriter.source(node)
+    if source.shape == node.shape:
+        return node.operands[0]
+    literal = source.attributes.get("literal")
+    if node.element_count != 1 or not isinstance(literal, Literal):
+        return None
+    element = literal.value[integers(node, "start")].reshape(node.shape)
+    return rewriter.make("constant", (), node, literal=Literal(element))
+
+
+def _dynamic_slice(rewriter: _Rewriter, node: Node) -> int | None:
+    """dynamic_slice whose starts are constants (`tf.roll` by a constant): a slice, its starts clamped as HLO's semantics say."""
+    starts = [rewriter.constant_of(operand) for operand in node.operands[1:]]
+    if any(start is None for start in starts):
+        return None
+    room = [whole - extent for whole, extent in zip_strict(rewriter.source(node).shape, node.shape)]
+    first = tuple(min(max(int(start), 0), most) for start, most in zip_strict(starts, room) if start is not None)
+    limit = tuple(start + extent for start, extent in zip_strict(first, node.shape))
+    return rewriter.make("slice", node.operands[:1], node, start=first, limit=limit, strides=(1,) * len(first))
 
 
 def _pad(rewriter: _Rewriter, node: Node) -> int | None:
@@ -357,6 +375,7 @@ _RULES: Final[Mapping[str, Callable[[_Rewriter, Node], int | None]]] = {
     "broadcast": _broadcast,
     "transpose": _transpose,
     "slice": _slice,
+    "dynamic_slice": _dynamic_slice,
     "pad": _pad,
     "concatenate": _concatenate,
     "reverse": _reverse,

@@ -47,7 +47,7 @@ REMOTE_DISTANCE = 8
 """Two clusters that no path connects are merged if their beginnings are at most this many operators apart."""
 AT_THE_BORDER = "renames or reshapes at a cluster's border"
 _MOVEMENTS = frozenset(
-    "Transpose ConcatV2 Pack Split Slice StridedSlice SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace".split()
+    "Transpose ConcatV2 Pack Split Slice StridedSlice SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace Roll".split()
 )
 _APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 

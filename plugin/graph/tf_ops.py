@@ -78,7 +78,7 @@ RULES: dict[str, OpRule] = {
     **_rows("Transpose", OpRule(values=(1,), weight=2)),
     **_rows("ReverseV2 Tile BroadcastTo Pad", OpRule(values=(1,))),
     **_rows("PadV2 MirrorPad MirrorPadGrad", OpRule(values=(1,))),
-    **_rows("SpaceToBatchND BatchToSpaceND", OpRule(values=(1, 2))),
+    **_rows("SpaceToBatchND BatchToSpaceND Roll", OpRule(values=(1, 2))),
     **_rows("SpaceToDepth DepthToSpace", _ELEMENT),
     **_rows("Slice", OpRule(values=(1, 2))),
     **_rows("StridedSlice", OpRule(values=(1, 2, 3))),

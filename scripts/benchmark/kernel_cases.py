@@ -191,6 +191,13 @@ def transpose(*order: int) -> Callable[[Any], Any]:
     return transposed
 
 
+def roll(x: Any) -> Any:
+    """The cyclic shift of shifted windows (Swin, Liu et al. 2021). x: [images, rows, columns, channels]."""
+    import tensorflow as tf
+
+    return tf.roll(x, [-3, -3], [1, 2])
+
+
 def _of_shape(*shape: int) -> Callable[[int, np.random.Generator], Arrays]:
     """A tensor whose one unknown dimension (-1) is as large as the size allows."""
     known = -math.prod(shape)
@@ -232,5 +239,6 @@ CASES: Sequence[Case] = (
     Case("transpose_matrices", transpose(0, 2, 1), _of_shape(-1, 128, 64), least_bytes=2**15),
     Case("transpose_rows", transpose(1, 0, 2), _of_shape(8, -1, 676), least_bytes=2**15),
     Case("transpose_channels", transpose(0, 3, 1, 2), _of_shape(-1, 32, 32, 16), least_bytes=2**16),
+    Case("roll_windows", roll, _of_shape(-1, 28, 28, 32), least_bytes=2**17),
     Case("transpose_time", transpose(1, 0, 2), _of_shape(-1, 100, 32), least_bytes=2**14),
 )

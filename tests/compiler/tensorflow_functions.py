@@ -25,7 +25,7 @@ NAMES = (
     *("casts", "saturating_cast", "integer_arithmetic", "floor_division", "bit_operations", "booleans", "where_nan"),
     *("transpose_tile", "reverse_roll", "stack_unstack", "einsum_outer", "reduce_many", "reduce_product", "logsumexp"),
     *("l2_normalize", "huber", "dropout_apply", "rounding", "trigonometry", "activations", "norm_clip", "bitcast"),
-    *("space_to_batch", "batch_to_space", "space_to_depth", "matrix_diagonal", "mirror_pad_gradient"),
+    *("space_to_batch", "batch_to_space", "space_to_depth", "matrix_diagonal", "mirror_pad_gradient", "roll"),
     *("outer_products", "matrix_with_vectors", "dots_of_vectors", "double_products"),
     *("matrix_band", "constants", "zero_extent", "scalar_only", "clip_nan"),
 )
@@ -254,6 +254,7 @@ def define() -> None:
         ),
         f32(2, 6, 4, 4),
     )
+    add("roll", gradient(lambda x: tf.roll(x, [-3, 2, 9], [0, 1, 1])), f32(7, 5, 4))
     add("matrix_diagonal", gradient(lambda x: tf.linalg.diag(x, k=1) + 1.0), f32(3, 6))
     add("mirror_pad_gradient", gradient(lambda x: tf.pad(x, [[1, 2], [2, 1]], "REFLECT")), f32(5, 6))
     add(

@@ -80,6 +80,15 @@ def _parts(b: GraphBuilder, x: int, axis: int, size: int = 1, shape: tuple[int, 
     return parts
 
 
+def _rolled(b: GraphBuilder, x: int) -> int:
+    """As XLA rolls the columns by three: the first start is beyond the end and is clamped."""
+    shifts = build(b, "constant", (), literal=Literal(np.array([7, 3], np.int32)))
+    by = build(b, "reshape", (_one(b, "slice", shifts, start=(1,), limit=(2,), strides=(1,)),), shape=())
+    eight, seven = (build(b, "constant", (), literal=Literal(np.array(value, np.int32))) for value in (8, 7))
+    twice = _one(b, "concatenate", x, x, dimension=1)
+    return _one(b, "dynamic_slice", twice, seven, _one(b, "subtract", eight, by), sizes=(4, 8))
+
+
 CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
     ("copies", lambda b, x: _one(b, "copy", _one(b, "copy", x)), []),
     ("identity convert", lambda b, x: build(b, "convert", (x,), dtype=DType.F32), []),
@@ -94,6 +103,7 @@ CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
         [],
     ),
     ("nothing sliced", lambda b, x: _one(b, "slice", x, start=(0, 0), limit=(4, 8), strides=(1, 1)), []),
+    ("a roll by a constant", _rolled, ["concatenate", "slice"]),
     ("a split, joined again", lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 2), dimension=1), []),
     ("a part of a split", lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 2)[1:3], dimension=1), ["slice"]),
     (
