@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..ir.graph import Graph
-from ..ir.index_maps import Index
 from ..ops.attributes import attribute
 from ..support.divisors import divisor_near
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget, Target
+from .access import Trace
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 
 MIN_ROW: int = 64  # with fewer elements in a row, starting the row costs more than its work
@@ -22,20 +22,21 @@ FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each 
 LONG_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
-def choose(
-    graph: Graph, segment: Segment, flats: Sequence[Index], target: Target, kin: Callable[[], set[int]] = set
-) -> RowMap:
-    """The mapping of a segment that starts a nest. `flats`: the positions that it reads, in terms of its linear element. `kin`:
-    returns the strides at which segments that may join the nest split the element; it is called only if this segment splits it
-    nowhere."""
+def choose(graph: Graph, segment: Segment, steps: Trace, target: Target, kin: Callable[[], set[int]] = set) -> RowMap:
+    """The mapping of a segment that starts a nest. `steps`: what it reads, in terms of its linear element. `kin`: returns the strides
+    at which segments that may join the nest split the element; it is called only if this segment splits it nowhere."""
     node = graph.nodes[segment.node]
     size = segment.size
+    flats = [flat for _, flat in steps.loads()]
     if segment.kind is SegmentKind.SCATTER:
         return top_rows(size, size)
     if segment.kind is SegmentKind.SCAN:
         return _scan_map(segment, attribute(node, "dimension", int), target)
     if not segment.reduces:
-        return _choose_elementwise(size, boundaries(flats, segment.variable) or kin())
+        # Pieces that are joined or padded may all be read at one stride; then their conditions alone split the element.
+        conditions = (bound.index for request, _ in steps.loads() for bound in request.guard)
+        cuts = boundaries(flats, segment.variable) or boundaries(conditions, segment.variable)
+        return _choose_elementwise(size, cuts or kin())
     cuts = boundaries(flats, segment.variable)
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result

@@ -240,7 +240,7 @@ class Placer:
         return self._accept(segment, nest, mapping, reason, stored)
 
     def _own_rows(self, segment: Segment, steps: Trace) -> int:
-        return choose(self.graph, segment, [flat for _, flat in steps.loads()], self.target).rows
+        return choose(self.graph, segment, steps, self.target).rows
 
     def _find_mapping(self, segment: Segment, nest: Nest, steps: Trace) -> tuple[RowMap | None, str]:
         """The mapping that a shared tensor dictates, or None with the reason. Values computed in the nest are tried first, then the
@@ -326,8 +326,7 @@ class Placer:
         for request, _ in steps.loads():
             if request.node in self.hard:
                 needed = max(needed, self.ready[request.node] + 1)
-        flats = [flat for _, flat in steps.loads()]
-        own = choose(self.graph, segment, flats, self.target, lambda: self._cuts_of_kin(segment, steps))
+        own = choose(self.graph, segment, steps, self.target, lambda: self._cuts_of_kin(segment, steps))
         nest = Nest(len(self.nests), own.rows, needed)
         group = self.group_of.get(segment.node)
         reason = "it starts a nest of its own"
@@ -354,7 +353,7 @@ class Placer:
             return None
         stored = self._stored(None, dominant)
         their_steps = trace(self.graph, roots_of(self.graph, dominant, Index.of_var(dominant.variable)), stored)
-        theirs = choose(self.graph, dominant, [flat for _, flat in their_steps.loads()], self.target)
+        theirs = choose(self.graph, dominant, their_steps, self.target)
         if theirs.rows < MIN_ROWS and segment.size > SMALL_WORK and own.rows > theirs.rows:
             return None
         row = Var(ROW, theirs.rows)

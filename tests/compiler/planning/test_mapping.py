@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_every_chosen_mapping_covers_its_space_and_is_legal() -> None:
             for segment in segments_of(graph, (i,)):
                 stored = lambda other, i=i, graph=graph: other != i and graph.nodes[other].op.startswith("reduce")  # noqa: E731
                 steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), stored)
-                mapping = choose(graph, segment, [flat for _, flat in steps.loads()], CPU)
+                mapping = choose(graph, segment, steps, CPU)
                 assert mapping.rows * mapping.inner == segment.size, name
                 assert reduction_is_legal(graph, segment, mapping, CPU) is None, name
                 if segment.size <= 4096:
@@ -88,7 +89,8 @@ def test_row_column_and_full_reduces_are_mapped_as_such() -> None:
     def chosen(graph: object, op: str = "reduce") -> tuple[RowMap, bool]:
         node = next(i for i, node in enumerate(graph.nodes) if node.op == op)  # type: ignore[attr-defined]
         (segment,) = segments_of(graph, (node,))  # type: ignore[arg-type]
-        mapping = choose(graph, segment, [], CPU)  # type: ignore[arg-type]
+        nothing = trace(graph, (), bool)  # type: ignore[arg-type]
+        mapping = choose(graph, segment, nothing, CPU)  # type: ignore[arg-type]
         return mapping, spans_rows(segment, mapping)
 
     mapping, spans = chosen(softmax(1000, 64))
@@ -110,10 +112,26 @@ def test_a_row_of_elements_ends_where_pieces_end(order: list[int], shape: tuple[
     graph = maker.done(node)
     (segment,) = segments_of(graph, (node,))
     steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), lambda other: other != node)
-    flats = [flat for _, flat in steps.loads()]
-    row = choose(graph, segment, flats, CPU).inner
-    for piece in boundaries(flats, segment.variable):
+    row = choose(graph, segment, steps, CPU).inner
+    for piece in boundaries((flat for _, flat in steps.loads()), segment.variable):
         assert row % piece == 0 or piece % row == 0
+
+
+@pytest.mark.parametrize("by_padding", [False, True], ids=["joined", "padded"])
+def test_rows_end_where_pieces_that_are_joined_or_padded_do(by_padding: bool) -> None:
+    """All pieces are read at one stride, so only the conditions say where the element is split. In one flat loop each element would
+    take divisions to know its piece (a roll of an image took ten times as long as TensorFlow's)."""
+    maker = Maker("joined")
+    pieces = maker.parameter(16, 25, 28, 32), maker.parameter(16, 3, 28, 32)
+    if by_padding:
+        low, high, none = (0, 2, 0, 0), (0, 1, 0, 0), (0,) * 4
+        node = maker.op("pad", pieces[0], maker.parameter(), low=low, high=high, interior=none)
+    else:
+        node = maker.op("concatenate", *pieces, dimension=1)
+    graph = maker.done(node)
+    (segment,) = segments_of(graph, (node,))
+    steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), lambda other: other != node)
+    assert choose(graph, segment, steps, CPU).inner % (28 * 32) == 0
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
