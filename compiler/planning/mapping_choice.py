@@ -27,17 +27,16 @@ def choose(graph: Graph, segment: Segment, steps: Trace, target: Target, kin: Ca
     at which segments that may join the nest split the element; it is called only if this segment splits it nowhere."""
     node = graph.nodes[segment.node]
     size = segment.size
-    flats = [flat for _, flat in steps.loads()]
     if segment.kind is SegmentKind.SCATTER:
         return top_rows(size, size)
     if segment.kind is SegmentKind.SCAN:
         return _scan_map(segment, attribute(node, "dimension", int), target)
+    loads = steps.loads()
+    cuts = boundaries((flat for _, flat in loads), segment.variable)
     if not segment.reduces:
         # Pieces that are joined or padded may all be read at one stride; then their conditions alone split the element.
-        conditions = (bound.index for request, _ in steps.loads() for bound in request.guard)
-        cuts = boundaries(flats, segment.variable) or boundaries(conditions, segment.variable)
-        return _choose_elementwise(size, cuts or kin())
-    cuts = boundaries(flats, segment.variable)
+        conditions = (bound.index for request, _ in loads for bound in request.guard)
+        return _choose_elementwise(size, cuts or boundaries(conditions, segment.variable) or kin())
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
     if node.op == "reduce_general" and isinstance(target, GpuTarget):

@@ -239,6 +239,6 @@ CASES: Sequence[Case] = (
     Case("transpose_matrices", transpose(0, 2, 1), _of_shape(-1, 128, 64), least_bytes=2**15),
     Case("transpose_rows", transpose(1, 0, 2), _of_shape(8, -1, 676), least_bytes=2**15),
     Case("transpose_channels", transpose(0, 3, 1, 2), _of_shape(-1, 32, 32, 16), least_bytes=2**16),
-    Case("roll_windows", roll, _of_shape(-1, 28, 28, 32), least_bytes=2**17),
     Case("transpose_time", transpose(1, 0, 2), _of_shape(-1, 100, 32), least_bytes=2**14),
+    Case("roll_windows", roll, _of_shape(-1, 28, 28, 32), least_bytes=2**17),
 )
