@@ -12,6 +12,13 @@ W, and a bias that TensorFlow has fused onto the product, must enter the loop as
 from such constants by operators that only rearrange or convert elements: Keras 3's GRU splits its bias at each time step. Copies of
 these operators then compute the value before the loop. The list must enter as a constant too, and must be made from one tensor
 before the loop. A product in a branch stays, as it may not be computed at every time step.
+
+TensorFlow may have fused an operator onto the product that needs a value of the iteration: with oneDNN, the sum of a SimpleRNN's
+product and its state's. This operator and those after it are taken off the product again and stay in the loop:
+
+    _FusedMatMul[BiasAdd, Add](x[t], W, bias, state)   becomes   AddV2(_FusedMatMul[BiasAdd](rows, W, bias)[t], state)
+
+Here too the rounding may differ: oneDNN begins the product's sum with the state, AddV2 adds it to the rounded sum.
 """
 
 from __future__ import annotations
@@ -27,6 +34,8 @@ ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
 _PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
 _REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze StridedSlice Transpose Unpack".split())
 """Operators that are copied to before the loop with an operand of a product."""
+_FUSED = {"BiasAdd": "BiasAdd", "Add": "AddV2", **{op: op for op in ("Relu", "Relu6", "Elu", "Sigmoid", "Tanh")}}
+"""An entry of a _FusedMatMul's `fused_ops` -> the operator that does the same to the product."""
 _INT32, _VARIANT = 3, 21
 """DataType numbers; a list is a variant."""
 
@@ -104,13 +113,20 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     copies: dict[int, Any] = {}
     # A constant is in the frame of what it waits for: if the loop is inside another one, its constants must wait for a value there.
     wait = [f"^{placed.nodes[made.inputs[0].node].name}"] if live.frame[made.index] else []
-    operands = [str(made.proto.input[0])]
+    before: list[str] = []  # the product's other operands outside the loop, up to the first that is not known there
     for port in product.inputs[1:]:
-        operand = _value_before(placed, port, f"{product.name}/stitchfleet_operand", wait, copies)
+        more = dict(copies)
+        operand = _value_before(placed, port, f"{product.name}/stitchfleet_operand", wait, more)
         if operand is None:
-            return False
-        operands.append(operand)
-    rows = _rows_product(product.proto, operands)
+            break
+        before.append(operand)
+        copies = more
+    if not before:
+        return False
+    inside = _operators_inside(product.proto, len(before))
+    if any(op not in _FUSED for op, _ in inside):
+        return False
+    rows = _rows_product(product.proto, [str(made.proto.input[0]), *before], len(inside))
     if refusal(bytes(rows.SerializeToString())):
         return False
     graph.node.extend([*copies.values(), rows])
@@ -137,21 +153,58 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
         graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
     )
     control = [text for text in product.proto.input if text.startswith("^")]
-    product.proto.op = "TensorListGetItem"
-    for attribute in list(product.proto.attr):
-        del product.proto.attr[attribute]
-    product.proto.attr["element_dtype"].type = dtype
-    del product.proto.input[:]
-    product.proto.input.extend([entered_list.name, item.proto.input[1], entered_shape.name, *control])
+    items = [entered_list.name, item.proto.input[1], entered_shape.name, *control]
+    # The last node has the product's name.
+    nodes = [add("", f"inside_{i}", []) for i in range(len(inside))] + [product.proto]
+    _become(nodes[0], "TensorListGetItem", items, element_dtype=dtype)
+    for (op, others), one, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
+        _become(node, _FUSED[op], [one.name, *others], T=dtype)
     return True
 
 
-def _rows_product(product: Any, inputs: list[str]) -> Any:
-    """The NodeDef of the product of all rows. inputs: the rows, then the product's other operands outside the loop."""
+def _operators_inside(product: Any, before: int) -> list[tuple[str, list[str]]]:
+    """The operators fused onto a product that need a value of the iteration, and those after them: each one's entry in `fused_ops`
+    and its inputs besides the product.
+
+    before: the number of the product's operands, besides the rows, that are known before the loop. The first is the matrix."""
+    if product.op != "_FusedMatMul":  # a look at an attribute that it lacks would add it
+        return []
+    others = [text for text in product.input[2:] if not text.startswith("^")]
+    inside: list[tuple[str, list[str]]] = []
+    taken = 0
+    for op in (text.decode() for text in product.attr["fused_ops"].list.s):
+        inputs = others[taken : taken + 1] if op in ("BiasAdd", "Add") else []
+        taken += len(inputs)
+        if inside or taken >= before:
+            inside.append((op, inputs))
+    return inside
+
+
+def _become(node: Any, op: str, inputs: list[str], **types: int) -> None:
+    """Makes a NodeDef one of another operator, under its name and on its device."""
+    node.op = op
+    del node.input[:]
+    node.input.extend(inputs)
+    for attribute in list(node.attr):
+        del node.attr[attribute]
+    for attribute, dtype in types.items():
+        node.attr[attribute].type = dtype
+
+
+def _rows_product(product: Any, inputs: list[str], inside: int) -> Any:
+    """The NodeDef of the product of all rows. inputs: the rows, then the product's other operands outside the loop. inside: how many
+    of the operators fused onto the product stay in the loop."""
     definition = type(product)()
     definition.CopyFrom(product)
     definition.attr.pop("_class", None)
     del definition.input[:]
+    if inside:
+        del definition.attr["fused_ops"].list.s[-inside:]
+        definition.attr["num_args"].i = len(inputs) - 2
+    if definition.op == "_FusedMatMul" and not definition.attr["fused_ops"].list.s:
+        definition.op = "MatMul"
+        for attribute in [name for name in definition.attr if name not in ("T", "transpose_a", "transpose_b")]:
+            del definition.attr[attribute]
     rows = type(product)(
         name=f"{product.name}/stitchfleet_rows", op=ROWS_PRODUCT_OP, device=product.device, input=inputs
     )
