@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import fused, memory_bound
+from ..graph import convolution_gradients, fused, memory_bound
 from ..while_loops import invariants, products, reads
 
 
@@ -18,12 +18,14 @@ class Prepared:
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
     matrix products that were moved out of their loops. memory_bound_products: products that a cluster may have.
+    convolution_gradients: gradients of convolutions that two kernels can compute.
     """
 
     freed_invariants: int
     hoisted_reads: int
     hoisted_products: int
     memory_bound_products: int
+    convolution_gradients: int
 
 
 def prepare(graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_bound.OperandShapes) -> Prepared:
@@ -33,10 +35,11 @@ def prepare(graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_
     known of the shapes in the graph as it is given.
     """
     marked = memory_bound.mark(graph, operand_shapes)
+    gradients = convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
-    return Prepared(freed, hoisted, products.hoist_products(graph, refusal), marked)
+    return Prepared(freed, hoisted, products.hoist_products(graph, refusal), marked, gradients)

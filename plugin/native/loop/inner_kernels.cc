@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/graph_def_util.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/graph/graph.h"
@@ -88,6 +89,27 @@ Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_pt
                                                 c->resource_manager(), properties, c->graph_def_version(), &kernel));
   made->reset(kernel);
   return Ok();
+}
+
+Status MakeLoneKernel(tensorflow::OpKernelConstruction* c, NodeDef node, const std::vector<tensorflow::DataType>& operands,
+                      std::unique_ptr<tensorflow::OpKernel>* made) {
+  GraphDef graph;
+  node.clear_input();
+  for (size_t i = 0; i < operands.size(); ++i) {
+    NodeDef* operand = graph.add_node();
+    operand->set_name(absl::StrCat("stitchfleet_operand_", i));
+    operand->set_op("Placeholder");
+    operand->set_device(node.device());
+    (*operand->mutable_attr())["dtype"].set_type(operands[i]);
+    node.add_input(operand->name());
+  }
+  *graph.add_node() = std::move(node);
+  TF_RETURN_IF_ERROR(tensorflow::AddDefaultAttrsToGraphDef(&graph, *tensorflow::OpRegistry::Global(), 0));
+  TF_RETURN_IF_ERROR(UseOneDnn(&graph));
+  std::shared_ptr<const tensorflow::NodeProperties> properties;
+  TF_RETURN_IF_ERROR(tensorflow::NodeProperties::CreateFromNodeDef(graph.node(graph.node_size() - 1),
+                                                                   tensorflow::OpRegistry::Global(), &properties));
+  return MakeInnerKernel(c, properties, made);
 }
 
 void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {

@@ -22,6 +22,11 @@ Status UseOneDnn(tensorflow::GraphDef* graph);
 Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
                              std::unique_ptr<tensorflow::OpKernel>* made);
 
+// The same for a node that is not in a graph: with oneDNN's kernel if TensorFlow would run that, and the defaults of attributes filled
+// in. operands: their dtypes.
+Status MakeLoneKernel(tensorflow::OpKernelConstruction* c, tensorflow::NodeDef node, const std::vector<tensorflow::DataType>& operands,
+                      std::unique_ptr<tensorflow::OpKernel>* made);
+
 // Copies the parameters of a call of the outer op for calls of inner kernels: all except the kernel, its inputs and their attributes.
 void Inherit(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params* params);
 

@@ -15,12 +15,11 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guard/compare.h"
 #include "loop/inner_kernels.h"
-#include "tensorflow/core/framework/function.h"
-#include "tensorflow/core/framework/graph_def_util.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -58,25 +57,10 @@ class RowsProductOp : public OpKernel {
   explicit RowsProductOp(OpKernelConstruction* c) : OpKernel(c) {
     std::string text;
     OP_REQUIRES_OK(c, c->GetAttr("product", &text));
-    tensorflow::GraphDef graph;
     tensorflow::NodeDef node;
     OP_REQUIRES(c, node.ParseFromString(text), tensorflow::errors::InvalidArgument("stitchfleet: a product that is not readable"));
-    node.clear_input();
-    for (int i = 0; i < c->num_inputs(); ++i) {
-      tensorflow::NodeDef* operand = graph.add_node();
-      operand->set_name("stitchfleet_operand_" + std::to_string(i));
-      operand->set_op("Placeholder");
-      operand->set_device(node.device());
-      (*operand->mutable_attr())["dtype"].set_type(c->input_type(i));
-      node.add_input(operand->name());
-    }
-    *graph.add_node() = node;
-    OP_REQUIRES_OK(c, tensorflow::AddDefaultAttrsToGraphDef(&graph, *tensorflow::OpRegistry::Global(), 0));
-    OP_REQUIRES_OK(c, UseOneDnn(&graph));
-    std::shared_ptr<const tensorflow::NodeProperties> properties;
-    OP_REQUIRES_OK(c, tensorflow::NodeProperties::CreateFromNodeDef(graph.node(c->num_inputs()), tensorflow::OpRegistry::Global(),
-                                                                    &properties));
-    OP_REQUIRES_OK(c, MakeInnerKernel(c, properties, &kernel_));
+    const auto& types = c->input_types();
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, std::move(node), {types.begin(), types.end()}, &kernel_));
   }
 
   void Compute(OpKernelContext* ctx) override {

@@ -49,7 +49,7 @@ def repeated(examples: Any, size: int) -> tf.data.Dataset:
         count = len(given) // size
         return np.reshape(given[: count * size], (count, size, *given.shape[1:]))
 
-    return tf.data.Dataset.from_tensor_slices(cut(examples)).repeat()
+    return steps.feed(tf.data.Dataset.from_tensor_slices(cut(examples)).repeat())
 
 
 def normal(*shape: int) -> Any:

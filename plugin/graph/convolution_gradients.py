@@ -1,0 +1,106 @@
+"""Gradients of convolutions get a second kernel of TensorFlow's; the faster one of the two computes them.
+
+    Conv2DBackpropInput    1x1         the product of the gradient with the transposed filter
+                           stride 1    the convolution of the gradient with the turned filter
+    Conv2DBackpropFilter   1x1         the product of the transposed input with the gradient
+
+XLA lowers the gradients in these ways too (tf2xla/kernels/conv_op_helpers.cc; its algebraic simplifier makes products of 1x1
+convolutions). The new op, `Stitchfleet` before TensorFlow's name, has the same operands and attributes. It times both kernels in the
+job's steps (native/products/convolution_gradient_op.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .memory_bound import OperandShapes, Shape
+from .placed_graph import device_type
+
+_PREFIX = "Stitchfleet"
+_INPUT, _FILTER = "Conv2DBackpropInput", "Conv2DBackpropFilter"
+_FLOATS = frozenset((1, 2))
+"""DataType numbers of float32 and float64."""
+
+
+def give_second_kernels(graph: Any, refusal: Callable[[bytes], str], operand_shapes: OperandShapes) -> int:
+    """Replaces the gradients of convolutions that two kernels can compute, in a placed GraphDef, in place. Returns their number.
+
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can; then the gradient stays.
+    operand_shapes: what is known of the shapes in the graph as it is given.
+    """
+    gradients = [node for node in graph.node if node.op in (_INPUT, _FILTER) and _is_plain(node)]
+    if not gradients:
+        return 0
+    shapes = operand_shapes([node.name for node in gradients])
+    constants = {node.name: node for node in graph.node if node.op == "Const"}
+    count = 0
+    for node in gradients:
+        taps = _constant_taps(constants, node) if node.op == _FILTER else _taps(shapes.get(node.name, ()))
+        if taps is None or not _add_second_kernel(changed := _copy(node), taps):
+            continue
+        if not refusal(bytes(changed.SerializeToString())):
+            node.CopyFrom(changed)
+            count += 1
+    return count
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether it is on a CPU, of floats in the layout NHWC, and of a convolution without dilation."""
+    attributes = node.attr
+    return (
+        device_type(node.device) == "CPU"
+        and attributes["T"].type in _FLOATS
+        and ("data_format" not in attributes or attributes["data_format"].s == b"NHWC")
+        and ("dilations" not in attributes or all(dilation == 1 for dilation in attributes["dilations"].list.i))
+    )
+
+
+def _constant_taps(constants: Mapping[str, Any], node: Any) -> tuple[int, int] | None:
+    """Height and width of the filter whose gradient a node is; None if its shape is not a constant. With oneDNN this gradient may be
+    joined with a bias' by TensorFlow, so that it is replaced only if a second kernel surely can compute it."""
+    from tensorflow.python.framework import tensor_util
+
+    if node.input[1] not in constants:
+        return None
+    sizes = [int(size) for size in tensor_util.MakeNdarray(constants[node.input[1]].attr["value"].tensor)]
+    return (sizes[0], sizes[1]) if len(sizes) == 4 else None
+
+
+def _taps(operands: Sequence[Shape | None]) -> tuple[int, int] | None:
+    """Height and width of the filter of an input's gradient with such operands; None if they are not known."""
+    if len(operands) != 3 or operands[1] is None or len(operands[1]) != 4 or min(operands[1][:2]) < 1:
+        return None
+    return operands[1][0], operands[1][1]
+
+
+def _copy(node: Any) -> Any:
+    made = type(node)()
+    made.CopyFrom(node)
+    return made
+
+
+def _add_second_kernel(node: Any, taps: tuple[int, int]) -> bool:
+    """Makes a NodeDef of TensorFlow's op one of ours. Returns False, and has not changed it, if there is no second kernel."""
+    padding, strides = node.attr["padding"].s.decode(), list(node.attr["strides"].list.i)
+    explicit = list(node.attr["explicit_paddings"].list.i)[2:6] if padding == "EXPLICIT" else [0, 0, 0, 0]
+    paddings: list[int] = []
+    if taps == (1, 1) and not any(explicit):
+        by = "product"
+    elif node.op == _INPUT and strides == [1, 1, 1, 1]:
+        by = "convolution"
+        for i, extent in enumerate(taps):
+            before, after = explicit[2 * i : 2 * i + 2]
+            if padding == "SAME":
+                before = (extent - 1) // 2
+                after = extent - 1 - before
+            paddings += [extent - 1 - before, extent - 1 - after]
+        if min(paddings) < 0:
+            return False
+    else:
+        return False
+    node.op = _PREFIX + node.op
+    node.attr["stitchfleet_by"].s = by.encode()
+    node.attr["stitchfleet_paddings"].list.i.extend(paddings)
+    node.attr.pop("_class", None)
+    return True
