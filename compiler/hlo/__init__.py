@@ -1,4 +1,5 @@
 """HLO to graphs.
 
-text, proto  read the two forms of HLO into one module; composites: written out in primitives; importer: module to graph
+text, proto  read the two forms of HLO into one module; composites, convolutions: written out in primitives;
+importer: module to graph
 """

@@ -23,7 +23,7 @@ from ..ops.infer import NewNode
 from ..ops.table import GraphError, build, infer_node, reduce_identity
 from ..ops.verify import verify_if_asked
 from ..passes.simplify import simplify
-from . import composites as composites
+from . import composites, convolutions
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 from .proto import read_hlo_proto
 from .text import read_hlo_text
@@ -228,6 +228,7 @@ _KIND_OPS: Final = {kind: op for op, kind in _REGION_KINDS.items()}
 
 _OPERANDS: Final = {
     "dot": (2, 2),
+    "convolution": (2, 2),
     **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
     **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
     **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
@@ -305,6 +306,7 @@ class _Importer:
             "domain": lambda item, operands: operands[0],
             "get-dimension-size": self.get_dimension_size,
             "dot": self.dot,
+            "convolution": self.convolution,
             "batch-norm-training": self.batch_norm_training,
             "batch-norm-inference": self.batch_norm_inference,
             "batch-norm-grad": self.batch_norm_gradient,
@@ -712,6 +714,23 @@ class _Importer:
             raise _Refusal(f"a dot of shape {item.shape}, whose operands give {self.shape_of(found)}")
         return found
 
+    def convolution(self, item: HloInstruction, operands: list[Value]) -> Value:
+        lhs, rhs = map(self.index, operands)
+        shapes = self.shape_of(lhs), self.shape_of(rhs)
+        if item.convolution is None:
+            raise _Refusal("a convolution with a reversed window")
+        if not item.convolution.fits(*shapes, item.window):
+            raise _Refusal(f"a convolution whose dimensions do not fit {shapes[0]} and {shapes[1]}")
+        if not convolutions.is_depthwise(*shapes, item.convolution):
+            raise _Refusal(_REASONS["convolution"])
+        dtype = _dtype(item.shape)
+        if {self.dtype_of(lhs), self.dtype_of(rhs), dtype} - {DType.F32, DType.F64}:
+            raise _Refusal(f"a convolution of {self.dtype_of(lhs).value} in {dtype.value}")
+        found = convolutions.depthwise(self.builder, lhs, rhs, item.convolution, item.window, item.shape.dimensions)
+        if self.shape_of(found) != item.shape.dimensions:
+            raise _Refusal(f"a convolution of shape {item.shape}, whose operands give {self.shape_of(found)}")
+        return found
+
     def batch_norm_gradient(self, item: HloInstruction, operands: list[Value]) -> Value:
         x, scale, mean, variance, gradient = map(self.index, operands)
         return composites.batch_norm_gradient(
@@ -719,8 +738,8 @@ class _Importer:
         )
 
 
-SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers) - {"dot"}
-"""Opcodes that the importer knows in some form. A whole step is split at each dot, whatever its extents."""
+SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers) - {"dot", "convolution"}
+"""Opcodes that the importer knows in some form. A whole step is split at each dot and convolution, whatever its extents."""
 
 
 def region_kind(body: Graph, result: int, count: int) -> str | None:

@@ -6,7 +6,7 @@ It holds only what the importer needs; other attributes (shardings, schedules, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.graph import Array, GatherDimensions, WindowDimension
@@ -80,6 +80,31 @@ class DotDimensions:
 
 
 @dataclass(frozen=True)
+class ConvolutionDimensions:
+    """Which dimensions of a convolution's operands and result are what: (first, second, spatial ones in order). First and second are
+    batch and feature of the left operand and of the result, and input feature and output feature of the right one, the filter.
+
+    feature_groups, batch_groups: the groups that the left operand's features or its batch, and the output features, are divided
+    into.
+    """
+
+    lhs: tuple[int, int, tuple[int, ...]]
+    rhs: tuple[int, int, tuple[int, ...]]
+    result: tuple[int, int, tuple[int, ...]]
+    feature_groups: int = 1
+    batch_groups: int = 1
+
+    def fits(self, lhs: tuple[int, ...], rhs: tuple[int, ...], window: Sequence[WindowDimension]) -> bool:
+        """Whether operands of these shapes have the dimensions, and the filter the window's extents."""
+        names = ((*side[:2], *side[2]) for side in (self.lhs, self.rhs, self.result))
+        if any(sorted(each) != list(range(len(window) + 2)) for each in names):
+            return False
+        if not len(lhs) == len(rhs) == len(window) + 2:
+            return False
+        return all(rhs[i] == item.size for i, item in zip(self.rhs[2], window))
+
+
+@dataclass(frozen=True)
 class HloInstruction:
     """One instruction. The opcode decides which fields have a meaning, as in HloInstructionProto."""
 
@@ -99,6 +124,7 @@ class HloInstruction:
     gather: GatherDimensions | None = None
     scatter: GatherDimensions | None = None
     dot: DotDimensions | None = None
+    convolution: ConvolutionDimensions | None = None
     batching_dims: bool = False  # gather or scatter with operand batching dimensions
     direction: str = ""
     total_order: bool = False

@@ -18,7 +18,15 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ..ir.graph import BFLOAT16, Array, GatherDimensions, WindowDimension
-from .module import DotDimensions, HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .module import (
+    ConvolutionDimensions,
+    DotDimensions,
+    HloComputation,
+    HloImportError,
+    HloInstruction,
+    HloModule,
+    HloShape,
+)
 
 _PACKAGE: Final = "stitchfleet.hlo"
 
@@ -56,6 +64,7 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "padding_high 4 int64",
         "window_dilation 5 int64",
         "base_dilation 6 int64",
+        "window_reversal 7 bool",
     ),
     "Window": ("dimensions 1 *WindowDimension",),
     "SliceDimensions": ("start 1 int64", "limit 2 int64", "stride 3 int64"),
@@ -67,6 +76,17 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "index_map 3 *int64",
         "index_vector_dim 4 int64",
         "batching_dims 5 *int64",
+    ),
+    "ConvolutionNumbers": (
+        "rhs_input_feature 3 int64",
+        "rhs_output_feature 4 int64",
+        "rhs_spatial 6 *int64",
+        "lhs_batch 7 int64",
+        "lhs_feature 8 int64",
+        "result_batch 9 int64",
+        "result_feature 10 int64",
+        "lhs_spatial 11 *int64",
+        "result_spatial 12 *int64",
     ),
     "DotNumbers": ("lhs_summed 1 *int64", "rhs_summed 2 *int64", "lhs_batch 3 *int64", "rhs_batch 4 *int64"),
     "Metadata": ("op_type 1 string", "op_name 2 string"),
@@ -80,6 +100,7 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "tuple_index 13 int64",
         "dimensions 14 *int64",
         "window 15 Window",
+        "convolution_dimension_numbers 16 ConvolutionNumbers",
         "slice_dimensions 17 *SliceDimensions",
         "exponent_bits 18 int32",
         "mantissa_bits 19 int32",
@@ -95,6 +116,8 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "operand_ids 36 *int64",
         "called_computation_ids 38 *int64",
         "scatter_dimension_numbers 48 IndexNumbers",
+        "feature_group_count 50 int64",
+        "batch_group_count 58 int64",
         "comparison_direction 63 string",
         "rng_algorithm 70 int32",
         "comparison_type 72 string",
@@ -241,6 +264,7 @@ def _instruction(
         dot=DotDimensions((tuple(dot.lhs_summed), tuple(dot.rhs_summed)), (tuple(dot.lhs_batch), tuple(dot.rhs_batch)))
         if item.opcode == "dot"
         else None,
+        convolution=_convolution(item) if item.opcode == "convolution" else None,
         batching_dims=bool(gather.batching_dims or scatter.batching_dims),
         direction=item.comparison_direction,
         total_order=item.comparison_type == "TOTALORDER",
@@ -254,6 +278,19 @@ def _instruction(
         else "",
         op_type=item.metadata.op_type,
         op_name=item.metadata.op_name,
+    )
+
+
+def _convolution(item: Any) -> ConvolutionDimensions | None:
+    if any(dimension.window_reversal for dimension in item.window.dimensions):
+        return None
+    numbers = item.convolution_dimension_numbers
+    return ConvolutionDimensions(
+        (numbers.lhs_batch, numbers.lhs_feature, tuple(numbers.lhs_spatial)),
+        (numbers.rhs_input_feature, numbers.rhs_output_feature, tuple(numbers.rhs_spatial)),
+        (numbers.result_batch, numbers.result_feature, tuple(numbers.result_spatial)),
+        item.feature_group_count or 1,
+        item.batch_group_count or 1,
     )
 
 

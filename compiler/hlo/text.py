@@ -22,7 +22,15 @@ import numpy as np
 
 from ..ir.graph import Array, DType, GatherDimensions, WindowDimension
 from ..support.sequences import zip_strict
-from .module import DotDimensions, HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .module import (
+    ConvolutionDimensions,
+    DotDimensions,
+    HloComputation,
+    HloImportError,
+    HloInstruction,
+    HloModule,
+    HloShape,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -366,7 +374,7 @@ class _Parser:
             dimensions=dimensions,
             slices=self.slices(a),
             padding=self.padding(a),
-            window=self.window(a) if opcode == "reduce-window" else (),
+            window=self.window(a) if opcode in ("reduce-window", "convolution") else (),
             dynamic_slice_sizes=a.integers("dynamic_slice_sizes"),
             gather=indexed if opcode == "gather" else None,
             scatter=indexed if opcode == "scatter" else None,
@@ -376,6 +384,7 @@ class _Parser:
             )
             if opcode == "dot"
             else None,
+            convolution=self.convolution(a) if opcode == "convolution" else None,
             batching_dims=bool(a.integers("operand_batching_dims") or a.integers("input_batching_dims")),
             direction=a.word("direction"),
             total_order=a.word("type") == "TOTALORDER",
@@ -490,6 +499,24 @@ class _Parser:
             except (ValueError, TypeError):
                 a.fail("window", "integers, and low_high for pad")
         return tuple(found)
+
+    def convolution(self, a: _Attributes) -> ConvolutionDimensions | None:
+        """Parses `dim_labels=b01f_01io->b01f`, with the numbers of groups; None if the window is reversed."""
+        if "rhs_reversal" in a.pairs("window"):
+            return None
+        labels = re.fullmatch(r"([bf0-9]+)_([io0-9]+)->([bf0-9]+)", a.word("dim_labels"))
+        if labels is None:
+            a.fail("dim_labels", "such as b01f_01io->b01f")
+
+        def numbers(word: str, names: str) -> tuple[int, int, tuple[int, ...]]:
+            spatial = sorted(label for label in word if label.isdigit())
+            if sorted(word) != sorted([*names, *map(str, range(len(word) - 2))]):
+                a.fail("dim_labels", f"each of {names[0]}, {names[1]} and the spatial dimensions once")
+            return word.index(names[0]), word.index(names[1]), tuple(word.index(label) for label in spatial)
+
+        lhs, rhs, result = (numbers(word, names) for word, names in zip(labels.groups(), ("bf", "io", "bf")))
+        groups = a.number("feature_group_count", int, 1), a.number("batch_group_count", int, 1)
+        return ConvolutionDimensions(lhs, rhs, result, *groups)
 
     # -- constants --
 

@@ -196,6 +196,9 @@ class Node:
     pad              low, high, interior: tuples (low, high may be negative); operands (x, scalar value)
     concatenate      dimension: int
     reverse          dimensions: tuple
+    patches          dimensions, sizes, strides, dilations: tuples, one entry for each of the increasing dimensions that windows of
+                     `sizes` elements slide along. The result has the dimensions up to the last of these, with the windows' numbers
+                     as extents, then one dimension for each window's elements, then the other dimensions (im2col is one)
     compare          direction: "EQ" "NE" "LT" "LE" "GT" "GE"; total_order: bool (floats only)
     reduce           dimensions: tuple; kind: one of REDUCE_KINDS; one operand
     reduce_general   dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;

@@ -748,6 +748,7 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "pad": moved(reference.pad),
     "concatenate": moved(reference.concatenate),
     "reverse": moved(reference.reverse),
+    "patches": moved(reference.patches),
     "reduce": reduce,
     "reduce_window": reduce_window,
     "scan": scan,

@@ -267,6 +267,27 @@ def pad(request: NewNode) -> ShapeAndType:
     return tuple(shape), source.dtype
 
 
+def patches(request: NewNode) -> ShapeAndType:
+    source = request.operands[0]
+    dimensions = request.attribute("dimensions", tuple)
+    count = len(dimensions)
+    sizes, strides, dilations = (request.integers(key, count) for key in ("sizes", "strides", "dilations"))
+    if (
+        not dimensions
+        or list(dimensions) != sorted(set(dimensions))
+        or not 0 <= dimensions[0] <= dimensions[-1] < len(source.shape)
+    ):
+        raise request.fail(f"dimensions {dimensions}", f"increasing dimensions of {source.type_text}")
+    shape = list(source.shape)
+    for dimension, size, stride, dilation in zip_strict(dimensions, sizes, strides, dilations):
+        reach = (size - 1) * dilation + 1
+        if min(size, stride, dilation) < 1 or reach > shape[dimension]:
+            raise request.fail(f"a window of {size} elements {dilation} apart", f"1 to {shape[dimension]} elements")
+        shape[dimension] = (shape[dimension] - reach) // stride + 1
+    last = dimensions[-1] + 1
+    return (*shape[:last], *sizes, *shape[last:]), source.dtype
+
+
 def concatenate(request: NewNode) -> ShapeAndType:
     if not request.operands:
         raise request.fail("no operands", "at least one")

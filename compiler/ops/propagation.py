@@ -175,6 +175,16 @@ def slice_(graph: Graph, node: Node, request: Request) -> Step:
     return Forward(Request(node.operands[0], position, request.guard))
 
 
+def patches(graph: Graph, node: Node, request: Request) -> Step:
+    dimensions = integers(node, "dimensions")
+    last, count = dimensions[-1] + 1, len(dimensions)
+    position = [*request.position[:last], *request.position[last + count :]]
+    columns = dimensions, integers(node, "strides"), integers(node, "dilations"), request.position[last : last + count]
+    for dimension, stride, dilation, place in zip_strict(*columns):
+        position[dimension] = position[dimension] * stride + place * dilation
+    return Forward(Request(node.operands[0], tuple(position), request.guard))
+
+
 def reverse(graph: Graph, node: Node, request: Request) -> Step:
     dimensions = integers(node, "dimensions")
     position = tuple(

@@ -383,6 +383,18 @@ def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape
     return np.lib.stride_tricks.as_strided(padded, (*shape, *sizes), strides, writeable=False)
 
 
+def patches(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """A view of the operand."""
+    del sources
+    x, dimensions = values[0], integers(node, "dimensions")
+    last = dimensions[-1] + 1
+    steps = [x.strides[d] * dilation for d, dilation in zip_strict(dimensions, integers(node, "dilations"))]
+    strides = list(x.strides)
+    for dimension, stride in zip_strict(dimensions, integers(node, "strides")):
+        strides[dimension] *= stride
+    return np.lib.stride_tricks.as_strided(x, node.shape, (*strides[:last], *steps, *strides[last:]), writeable=False)
+
+
 class Prefix(NamedTuple):
     """Windows along `dimension` that all begin at its first element. The first window has `first` elements (below 1: it holds padding
     only), and each later one has one more. With `reverse` they all end at the last element, and it is the last window that has

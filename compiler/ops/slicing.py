@@ -83,6 +83,10 @@ def reverse(graph: Graph, node: Node) -> Need | None:
     return _alike(node, 1, min(integers(node, "dimensions"), default=len(node.shape)))
 
 
+def patches(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, 1, integers(node, "dimensions")[0])
+
+
 def reduce(graph: Graph, node: Node) -> Need | None:
     kept = min(integers(node, "dimensions"), default=len(node.shape))
     inputs = max(len(node.operands) // 2, 1)

@@ -256,6 +256,7 @@ def _other_rows() -> Iterable[OpRow]:
             ALL,
         ),
         ("reverse", 1, movement, infer.reverse, reference.reverse, propagation.reverse, slicing.reverse, FIRST),
+        ("patches", 1, movement, infer.patches, reference.patches, propagation.patches, slicing.patches, FIRST),
         ("gather", 2, opaque, infer.gather, reference.gather, propagation.gather, slicing.gather, FIRST),
         (
             "dynamic_slice",

@@ -1,8 +1,8 @@
 """Dominants, sub-dominants and groups: which ops of a stitch op share one schedule (AStitch section 4.3, step 1).
 
 Candidates end a group: all reductions, expensive element-wise ops whose result is broadcast, concatenations of many tensors that are
-broadcast, and the outputs. Two candidates
-belong to one group if ops of local scheme alone connect them, in either direction, also through a shared parameter. One candidate
+broadcast, element-wise ops whose results overlapping windows read, and the outputs. Two candidates belong to one group if ops of
+local scheme alone connect them, in either direction, also through a shared parameter. One candidate
 becomes the group's dominant, whose thread mapping all others follow. Other groups (or a later segment of the same group) read a
 candidate's result by a regional or a global edge. Nothing here depends on a device.
 
@@ -17,18 +17,22 @@ Our reading of the paper where it is silent:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..ir.graph import Graph
-from ..ops.table import OPS, Cost
+from ..ops.attributes import window_of
+from ..ops.table import ELEMENTWISE, OPS, Cost
 from ..support.union_find import UnionFind
 
 MANY_PARTS: Final = 4
 """A concatenation of so many tensors is worth storing if it is broadcast: which part an element is from is found by as many
 comparisons, and each part is computed for each element, used or not."""
 MANY_TIMES: Final = 4
+OVERLAPPING: Final = 2
+"""Windows that read each element so many times overlap: computing it for each of them takes longer than storing and loading it."""
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
 
@@ -73,6 +77,8 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
         elif node.op == "concatenate" and len(node.operands) >= MANY_PARTS and _is_repeated(graph, users, i):
             found[i] = Candidate(f"it joins {len(node.operands)} tensors and is broadcast", True, apart=True)
+        elif cost in ELEMENTWISE and _is_in_windows(graph, users, i):
+            found[i] = Candidate("the windows that read it overlap", True, apart=True)
         elif i in wanted:
             found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
         elif i in outputs:
@@ -91,6 +97,24 @@ def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
             if node.op == "broadcast" and node.element_count >= MANY_TIMES * graph.nodes[current].element_count:
                 return True
             if node.op in _MOVING and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return False
+
+
+def _is_in_windows(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
+    """Whether node i, its elements perhaps moved or padded, is read by overlapping windows."""
+    waiting, seen = [i], {i}
+    while waiting:
+        for user in users[waiting.pop()]:
+            node = graph.nodes[user]
+            if node.op in ("patches", "reduce_window"):
+                terms = node.element_count
+                if node.op == "reduce_window":
+                    terms *= math.prod(item.size for item in window_of(node))
+                if terms >= OVERLAPPING * graph.nodes[node.operands[0]].element_count:
+                    return True
+            elif node.op in (*_MOVING, "pad") and user not in seen:
                 seen.add(user)
                 waiting.append(user)
     return False

@@ -42,7 +42,7 @@ def choose(graph: Graph, segment: Segment, steps: Trace, target: Target, kin: Ca
     if node.op == "reduce_general" and isinstance(target, GpuTarget):
         return _variadic_map(segment)
     together = side_by_side(graph, segment.node) if node.op == "reduce_window" else None
-    for candidate in _reduction_maps(segment, node.op == "reduce", together, target):
+    for candidate in _reduction_maps(segment, node.op == "reduce", together, cuts, target):
         if candidate is not None:
             return candidate
     raise AssertionError("the mapping with one row per result always exists")
@@ -97,10 +97,11 @@ def _variadic_map(segment: Segment) -> RowMap:
 
 
 def _reduction_maps(
-    segment: Segment, splittable: bool, together: int | None, target: Target
+    segment: Segment, splittable: bool, together: int | None, cuts: set[int], target: Target
 ) -> Iterator[RowMap | None]:
     """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: for a
-    reduce_window, how many neighbouring results can share a row; None for other ops."""
+    reduce_window, how many neighbouring results can share a row; None for other ops. cuts: the strides at which the loads split the
+    element."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
     blocks = [Part(stride, extent) for stride, (extent, _) in zip_strict(strides, flags)]
@@ -124,12 +125,24 @@ def _reduction_maps(
             yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
     elif flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
         # The innermost block is kept: cut it into runs that stream well; with all other kept digits they make the rows.
-        run = divisor_near(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32))
+        run = _run_of(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32), cuts)
         if run >= MIN_ROW:
             yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
     if flags and splittable and flags[-1][1] and accumulators <= target.tile_bytes // 2:
         yield top_rows(size, size // blocks[-1].extent)
     yield _one_row_each(size, kept)
+
+
+def _run_of(extent: int, wanted: int, cuts: set[int]) -> int:
+    """The divisor of `extent` near `wanted` that lies at the cuts, or divides what lies between two: a run that ends elsewhere would
+    take divisions for each element to know where it is."""
+    pieces = sorted({1, extent, *(cut for cut in cuts if cut < extent and extent % cut == 0)})
+    runs = [
+        piece * divisor_near(whole // piece, max(1, wanted // piece))
+        for piece, whole in zip(pieces, pieces[1:])
+        if whole % piece == 0
+    ]
+    return min(runs, key=lambda run: abs(math.log(run / wanted)), default=divisor_near(extent, wanted))
 
 
 def _one_row_each(size: int, kept: Sequence[Part]) -> RowMap | None:

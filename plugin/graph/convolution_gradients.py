@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .dtypes import WIDE_FLOATS
 from .memory_bound import OperandShapes, Shape
 from .placed_graph import device_type
 
 _PREFIX = "Stitchfleet"
 _INPUT, _FILTER = "Conv2DBackpropInput", "Conv2DBackpropFilter"
-_FLOATS = frozenset((1, 2))
-"""DataType numbers of float32 and float64."""
 
 
 def give_second_kernels(graph: Any, refusal: Callable[[bytes], str], operand_shapes: OperandShapes) -> int:
@@ -50,7 +49,7 @@ def _is_plain(node: Any) -> bool:
     attributes = node.attr
     return (
         device_type(node.device) == "CPU"
-        and attributes["T"].type in _FLOATS
+        and attributes["T"].type in WIDE_FLOATS
         and ("data_format" not in attributes or attributes["data_format"].s == b"NHWC")
         and ("dilations" not in attributes or all(dilation == 1 for dilation in attributes["dilations"].list.i))
     )

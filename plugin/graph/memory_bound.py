@@ -17,20 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .dtypes import WIDE_FLOATS
+
 MARK: Final = "_stitchfleet_memory_bound"
 """Attribute of such a product in a prepared graph."""
 Shape = tuple[int, ...]
 """Extents. One that is not known is negative; two that are surely equal have the same number below -1."""
 OperandShapes = Callable[[Sequence[str]], Mapping[str, Sequence["Shape | None"]]]
 """Names of nodes -> the shapes of each one's operands, as far as they are known."""
-_FLOATS: Final = frozenset(
-    (1, 2)
-)  # float32, float64: others are rounded between their terms, or summed in another dtype
 
 
 def mark(graph: Any, operand_shapes: OperandShapes) -> int:
     """Marks the products of a placed GraphDef that are memory-bound, in place. Returns their number."""
-    products = [node for node in graph.node if node.op in _EXTENTS and node.attr["T"].type in _FLOATS]
+    products = [node for node in graph.node if node.op in _EXTENTS and node.attr["T"].type in WIDE_FLOATS]
     shapes = operand_shapes([node.name for node in products]) if products else {}
     count = 0
     for node in products:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from .dtypes import WIDE_FLOATS
 from .memory_bound import MARK
 
 
@@ -94,6 +95,9 @@ RULES: dict[str, OpRule] = {
     **_rows("Cumsum Cumprod", OpRule(values=(1,), weight=2, dtypes=frozenset((1, 2, 3, 4, 5, 6, 9, 17, 22, 23)))),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
     **_rows("MaxPool AvgPool", OpRule(weight=4)),
+    "DepthwiseConv2dNative": OpRule(weight=8, dtypes=WIDE_FLOATS),
+    "DepthwiseConv2dNativeBackpropInput": OpRule(values=(0,), weight=8, dtypes=WIDE_FLOATS),
+    "DepthwiseConv2dNativeBackpropFilter": OpRule(values=(1,), weight=8, dtypes=WIDE_FLOATS),
     "AvgPoolGrad": OpRule(values=(0,), weight=4),
     # clusters/demands.py has their demands on the indices.
     "GatherV2": OpRule(values=(2,)),
@@ -124,7 +128,7 @@ COMPILED_BY_XLA = "compiled whole by XLA (jit_compile=True)"
 UNCOUNTED = frozenset(("Const", "_Arg", "_Retval", "NoOp"))
 """Operators that are not counted as left out: they compute nothing."""
 _PRODUCT = re.compile(
-    r"MatMul|Conv[123][Dd]|Einsum"  # fused ones and oneDNN's as well: _MklNativeFusedMatMul
+    r"MatMul|(?<!Depthwise)Conv[123][Dd]|Einsum"  # fused ones and oneDNN's as well: _MklNativeFusedMatMul
     r"|LSTM|GRUBlock|RNN"  # a whole recurrent layer, with its products
     r"|Cholesky|TriangularSolve|MatrixSolve|MatrixInverse|Determinant|MatrixLogarithm|MatrixSquareRoot|Eig|^(Svd|Qr|Lu)$"
 )

@@ -408,6 +408,21 @@ class _Grower:
         build(self.builder, "reduce_window", (x, init), window=tuple(window), kind=kind)
         return True
 
+    def patches(self) -> bool:
+        x = self.pick(lambda node: len(node.shape) >= 1 and 0 < node.element_count <= LARGEST_NODE // 4)
+        if x is None:
+            return False
+        shape = self.node(x).shape
+        dimensions = self.some_dimensions(len(shape))
+        sizes = tuple(self.integer(1, min(shape[d], 3 if i == 0 else 2)) for i, d in enumerate(dimensions[:2]))
+        dimensions = dimensions[:2]
+        dilations = tuple(
+            2 if (size - 1) * 2 < shape[d] and self.chance(3) else 1 for d, size in zip(dimensions, sizes, strict=True)
+        )
+        strides = tuple(self.integer(1, 2) for _ in dimensions)
+        build(self.builder, "patches", (x,), dimensions=dimensions, sizes=sizes, strides=strides, dilations=dilations)
+        return True
+
     def index_parameter(self, shape: Shape) -> int:
         return self.parameter(shape, DType.S64 if self.chance(3) else DType.S32)
 
@@ -469,7 +484,7 @@ class _Grower:
             *(self.broadcast, self.reduce) * 3,
             *(self.comparison, self.selection, self.conversion, self.reshape, self.transpose) * 2,
             *(self.slice, self.pad, self.concatenate, self.reverse, self.iota, self.argmax),
-            *(self.reduce_window, self.gather, self.scatter, self.dynamic_slice),
+            *(self.patches, self.reduce_window, self.gather, self.scatter, self.dynamic_slice),
         )
         family = self.choose(families)
         assert callable(family)

@@ -27,6 +27,7 @@ NAMES = (
     *("l2_normalize", "huber", "dropout_apply", "rounding", "trigonometry", "activations", "norm_clip", "bitcast"),
     *("space_to_batch", "batch_to_space", "space_to_depth", "matrix_diagonal", "mirror_pad_gradient", "roll"),
     *("outer_products", "matrix_with_vectors", "dots_of_vectors", "double_products"),
+    *("depthwise", "depthwise_gradients", "depthwise_multiplied_gradients"),
     *("matrix_band", "constants", "zero_extent", "scalar_only", "clip_nan"),
 )
 
@@ -257,6 +258,13 @@ def define() -> None:
     add("roll", gradient(lambda x: tf.roll(x, [-3, 2, 9], [0, 1, 1])), f32(7, 5, 4))
     add("matrix_diagonal", gradient(lambda x: tf.linalg.diag(x, k=1) + 1.0), f32(3, 6))
     add("mirror_pad_gradient", gradient(lambda x: tf.pad(x, [[1, 2], [2, 1]], "REFLECT")), f32(5, 6))
+    add("depthwise", lambda x, w: tf.nn.depthwise_conv2d(x, w, [1, 1, 1, 1], "SAME"), f32(2, 9, 8, 6), f32(3, 2, 6, 1))
+    for name, multiplier, stride, padding in (("", 1, 2, "SAME"), ("multiplied_", 3, 1, "VALID")):
+        add(
+            f"depthwise_{name}gradients",
+            gradient(lambda x, w, s=stride, p=padding: tf.nn.depthwise_conv2d(tf.tanh(x), w, [1, s, s, 1], p), count=2),
+            *(f32(2, 9, 8, 6), f32(3, 3, 6, multiplier)),
+        )
     add(
         "outer_products",
         lambda x, y: (

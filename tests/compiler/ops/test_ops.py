@@ -256,6 +256,16 @@ WRONG: list[tuple[str, list[tuple[tuple[int, ...], DType]], dict[str, object], s
     ("pad", [((2,), F32), ((), F32)], {"low": (-3,), "high": (0,), "interior": (0,)}, "to >= 0"),
     ("concatenate", [((2, 3), F32), ((2, 4), F32)], {"dimension": 0}, "but for dimension 0"),
     ("reverse", [((2,), F32)], {"dimensions": (1,)}, "distinct dimensions"),
+    *(
+        ("patches", [((3, 8), F32)], {"dimensions": d, "sizes": s, "strides": t, "dilations": u}, expected)
+        for d, s, t, u, expected in (
+            ((), (), (), (), "increasing dimensions of f32[3,8]"),
+            ((1, 0), (2, 2), (1, 1), (1, 1), "increasing dimensions"),
+            ((2,), (2,), (1,), (1,), "increasing dimensions"),
+            ((1,), (3,), (1,), (4,), "1 to 8 elements"),
+            ((1,), (3,), (0,), (1,), "1 to 8 elements"),
+        )
+    ),
     ("reduce", [((2,), F32)], {"kind": "mean", "dimensions": (0,)}, "one of sum"),
     ("reduce", [((2,), F32)], {"kind": "and", "dimensions": (0,)}, "and, or of pred"),
     ("reduce", [((2,), F32)], {"kind": "sum"}, "attribute dimensions"),
@@ -325,6 +335,16 @@ def test_reduce_window_dilates_and_starts_each_window_from_the_initial_value() -
     window = (WindowDimension(size=2, stride=2, padding_low=1, window_dilation=2),)
     found = _evaluated("reduce_window", (x, np.array(0, np.float32)), window=window, kind="sum")
     assert found.tolist() == [2, 6]  # of [0, 1, 2, 3, 4, 5]: 0 + 2, 2 + 4
+
+
+def test_patches_are_the_elements_of_windows_that_slide() -> None:
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    found = _evaluated("patches", (x,), dimensions=(0,), sizes=(2,), strides=(2,), dilations=(3,))
+    assert found[:, :, 1].tolist() == [[1, 7], [5, 11]]  # rows 0 and 3, then 2 and 5; rows 4 and 7 would be too many
+    x = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    found = _evaluated("patches", (x,), dimensions=(0, 2), sizes=(2, 3), strides=(1, 1), dilations=(1, 2))
+    assert found.shape == (2, 4, 1, 2, 3)
+    assert found[1, 2, 0].tolist() == [[30, 32, 34], [50, 52, 54]]
 
 
 def test_constants_come_as_they_are() -> None:

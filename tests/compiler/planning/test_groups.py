@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stitchfleet.compiler.ir.graph import WindowDimension
 from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.schemes import Scheme
@@ -76,6 +77,23 @@ def test_dead_code_is_in_no_group() -> None:
     graph = m.done(m.op("negate", x))
     (group,) = find_groups(graph)
     assert all(graph.nodes[i].op != "exp" for i in group.ops)
+
+
+@pytest.mark.parametrize(
+    ("op", "stride", "is_stored"), [("patches", 1, True), ("patches", 3, False), ("pool", 1, True)]
+)
+def test_what_overlapping_windows_read_is_stored(op: str, stride: int, is_stored: bool) -> None:
+    """Else it is computed as often as windows read it."""
+    maker = Maker("windows")
+    x = maker.op("tanh", maker.parameter(4, 30, 8))
+    padded = maker.op("pad", x, maker.constant(0.0), low=(0, 1, 0), high=(0, 1, 0), interior=(0, 0, 0))
+    if op == "patches":
+        terms = maker.op("patches", padded, dimensions=(1,), sizes=(3,), strides=(stride,), dilations=(1,))
+        graph = maker.done(maker.op("reduce", terms, dimensions=(2,), kind="sum"))
+    else:
+        window = (WindowDimension(1), WindowDimension(3, stride), WindowDimension(1))
+        graph = maker.done(maker.op("reduce_window", padded, maker.constant(0.0), window=window, kind="sum"))
+    assert (x in plan_graph(graph, CPU).candidates) == is_stored
 
 
 @pytest.mark.parametrize(("parts", "times", "is_stored"), [(6, 16, True), (2, 16, False), (6, 2, False)])

@@ -117,6 +117,26 @@ def test_a_row_of_elements_ends_where_pieces_end(order: list[int], shape: tuple[
         assert row % piece == 0 or piece % row == 0
 
 
+@pytest.mark.parametrize(("taps", "row"), [(7, 7 * 384), (3, 9 * 384)])
+def test_rows_of_a_sum_over_images_end_where_taps_do(taps: int, row: int) -> None:
+    """The gradient of a depthwise filter keeps taps times channels of each image, too many for one row with 49 taps. With rows
+    that ended within a tap it took forty times as long."""
+    maker = Maker("depthwise")
+    image = maker.op(
+        *("pad", maker.parameter(8, 14, 14, 384), maker.constant(0.0)),
+        low=(0, taps // 2, taps // 2, 0),
+        high=(0, taps // 2, taps // 2, 0),
+        interior=(0, 0, 0, 0),
+    )
+    slides = maker.op("patches", image, dimensions=(1, 2), sizes=(taps, taps), strides=(1, 1), dilations=(1, 1))
+    spread = maker.spread(maker.parameter(8, 14, 14, 384), (8, 14, 14, taps, taps, 384), 0, 1, 2, 5)
+    node = maker.op("reduce", maker.op("multiply", slides, spread), dimensions=(1, 2), kind="sum")
+    graph = maker.done(node)
+    (segment,) = segments_of(graph, (node,))
+    steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), lambda other: False)
+    assert choose(graph, segment, steps, CPU).inner == 14 * 14 * row
+
+
 @pytest.mark.parametrize("by_padding", [False, True], ids=["joined", "padded"])
 def test_rows_end_where_pieces_that_are_joined_or_padded_do(by_padding: bool) -> None:
     """All pieces are read at one stride, so only the conditions say where the element is split. In one flat loop each element would

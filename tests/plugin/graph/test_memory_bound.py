@@ -118,3 +118,28 @@ def test_a_product_stays_outside(plugin: Plugin) -> None:
     plugin.both(lambda: tf.tanh(tf.matmul(tf.sin(x), tf.cos(x), transpose_b=True)) * 2.0)
     assert plugin.graph is not None
     assert not any(plugin.graph.nodes[i].op == "BatchMatMulV2" for c in plugin.clusters for i in c.members)
+
+
+@pytest.mark.parametrize(("stride", "multiplier"), [(1, 1), (2, 3)])
+def test_depthwise_convolutions_and_their_gradients_are_in_clusters(
+    plugin: Plugin, stride: int, multiplier: int
+) -> None:
+    import tensorflow as tf
+
+    rng = np.random.default_rng(3)
+    x, w = (tf.constant(rng.standard_normal(s).astype(np.float32)) for s in ((2, 9, 8, 6), (3, 3, 6, multiplier)))
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.depthwise_conv2d(tf.sin(x), tf.tanh(w), [1, stride, stride, 1], "SAME")
+            loss = tf.reduce_sum(tf.sin(y))
+        return tape.gradient(loss, [x, w])
+
+    plain, stitched = plugin.both(step)
+    assert plugin.graph is not None
+    ops = {plugin.graph.nodes[i].op for cluster in plugin.clusters for i in cluster.members}
+    name = "DepthwiseConv2dNative"
+    assert {name, f"{name}BackpropInput", f"{name}BackpropFilter"} <= ops
+    for one, other in zip(tf.nest.flatten(plain), tf.nest.flatten(stitched), strict=True):
+        assert np.array_equal(one, other)  # the fallback, so TensorFlow's own
