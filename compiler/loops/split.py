@@ -1,4 +1,4 @@
-"""Cuts vector loops over concatenated or padded tensors where their guards change.
+"""Cuts loops over concatenated or padded tensors where their guards change.
 
 A concatenation is lowered to accesses under guards and a choice between them: each element computes all parts, with masked reads
 (`t = x[k] if 0 <= k < 36`). Within a part each guard is known, so that only the part's own accesses remain; what no longer depends
@@ -7,6 +7,7 @@ on the element (a row's place in a table) leaves the loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,34 +18,85 @@ from .loops import Loop, LoopKind, Statement
 
 LEAST_EXTENT: Final = 16
 LEAST_PART: Final = 8
-"""Least extent of a loop that is cut, and least average length of its parts: short loops are faster as masked vectors."""
+"""Least extent of a vector loop that is cut, and least average length of its parts: short loops are faster as masked vectors."""
+MOST_PARTS: Final = 64
+MOST_GROWTH: Final = 3
+"""Most parts of a loop around others, and how many times as many statements they may have: what has no guard is repeated in each."""
+_KNOWN: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine)
 
 
 def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
-    """Cuts `loop` into loops whose guards are known:
+    """Cuts `loop`, a vector loop or a serial one around vector loops, into loops whose guards are known:
 
     before: for k in [0, 72) simd: t1 = a[k] if 0 <= k < 36; t2 = b[k - 36] if 36 <= k < 72; c[k] = t1 if 0 <= k < 36 else t2
     after:  for k in [0, 36) simd: t1 = a[k]; c[k] = t1        for k in [36, 72) simd: t2 = b[k - 36]; c[k] = t2
 
-    Returns () if cutting is not worth it. The parts carry their ends as `bounds`.
+    Returns () if cutting is not worth it. The parts carry their ends as `bounds`, if they are not cut further.
     """
-    known = (loops.Let, loops.LetIndex, loops.Store, loops.Combine)
-    if loop.kind is not LoopKind.SIMD or loop.bounds or loop.extent < LEAST_EXTENT:
+    is_outer = loop.kind is LoopKind.SERIAL and any(isinstance(statement, Loop) for statement in loop.body)
+    if loop.bounds or not (is_outer or (loop.kind is LoopKind.SIMD and loop.extent >= LEAST_EXTENT)):
         return ()
-    if not all(isinstance(statement, known) for statement in loop.body):
+    allowed = (*_KNOWN, Loop) if is_outer else _KNOWN
+    if not all(isinstance(statement, allowed) for statement in loops.walk(loop.body)):
         return ()
     cuts = {0, loop.extent}
-    for statement in loop.body:
-        for bound in _bounds_of(statement):
-            offset = _offset(bound, loop.variable)
-            if offset is not None:
-                cuts |= {cut for cut in (bound.low - offset, bound.high - offset) if 0 < cut < loop.extent}
-    if len(cuts) == 2 or loop.extent < (len(cuts) - 1) * LEAST_PART:
+    for bound in _bounds_in(loop.body):
+        offset = _offset(bound, loop.variable)
+        if offset is not None:
+            cuts |= {cut for cut in (bound.low - offset, bound.high - offset) if 0 < cut < loop.extent}
+    if len(cuts) == 2 or (loop.extent < (len(cuts) - 1) * LEAST_PART and not is_outer):
         return ()
-    return tuple(
-        replace(loop, body=_within(loop, first, last), bounds=(str(first), str(last)))
-        for first, last in pairwise(sorted(cuts))
+    parts = [part for first, last in pairwise(sorted(cuts)) for part in _part(loop, first, last)]
+    if is_outer and (len(parts) > MOST_PARTS or _size(parts) > MOST_GROWTH * _size((loop,))):
+        return ()
+    return tuple(parts)
+
+
+def _part(loop: Loop, first: int, last: int) -> tuple[Loop, ...]:
+    """The loop for elements [first, last). Guards may still depend on a digit of the element, which has fewer values in the part:
+    then the part's elements are counted from 0, and it may be cut further."""
+    part = replace(loop, body=_within(loop, first, last), bounds=(str(first), str(last)))
+    if not any(loop.variable in bound.index.variables for bound in _bounds_in(part.body)):
+        return (part,)
+    fewer = Var(loop.variable.name, last - first)
+    moved = replace(
+        loop,
+        variable=fewer,
+        extent=last - first,
+        body=tuple(_moved(statement, {loop.variable: Index.of_var(fewer) + first}) for statement in part.body),
     )
+    return split_at_guards(moved) or (part,)
+
+
+def _size(statements: Iterable[Statement]) -> int:
+    return sum(1 for _ in loops.walk(statements))
+
+
+def _moved(statement: Statement, values: Mapping[Var, Index]) -> Statement:
+    """The statement with other indices."""
+
+    def guard(bounds: Guard) -> Guard:
+        return tuple(bound.substitute(values) for bound in bounds)
+
+    if isinstance(statement, Loop):
+        return replace(statement, body=tuple(_moved(inner, values) for inner in statement.body))
+    if isinstance(statement, (loops.Store, loops.Combine)):
+        return statement if statement.index is None else replace(statement, index=statement.index.substitute(values))
+    if not isinstance(statement, loops.Let):
+        return statement
+    value = statement.value
+    if isinstance(value, loops.Load):
+        value = replace(value, index=value.index.substitute(values), guard=guard(value.guard))
+    elif isinstance(value, (loops.LoadLocal, loops.FromIndex)):
+        value = replace(value, index=value.index.substitute(values))
+    elif isinstance(value, loops.Choose):
+        value = replace(value, cases=tuple((guard(case), name) for case, name in value.cases))
+    return replace(statement, value=value)
+
+
+def _bounds_in(body: Iterable[Statement]) -> Iterator[Bound]:
+    for statement in loops.walk(body):
+        yield from _bounds_of(statement)
 
 
 def _bounds_of(statement: Statement) -> Guard:
@@ -80,19 +132,19 @@ def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
     def never(guard: Guard) -> bool:
         return any(holds(bound) is False for bound in guard)
 
-    body: list[Statement] = []
-    for statement in loop.body:
-        if isinstance(statement, loops.Let):
-            value = statement.value
-            if isinstance(value, loops.Load) and not never(value.guard):
-                value = replace(value, guard=rest(value.guard))
-            elif isinstance(value, loops.Choose):
-                value = _chosen(
-                    [(rest(guard), name) for guard, name in value.cases if not never(guard)], value.otherwise
-                )
-            statement = replace(statement, value=value)
-        body.append(statement)
-    return _needed(body)
+    def known(statement: Statement) -> Statement:
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(map(known, statement.body)))
+        if not isinstance(statement, loops.Let):
+            return statement
+        value = statement.value
+        if isinstance(value, loops.Load) and not never(value.guard):
+            value = replace(value, guard=rest(value.guard))
+        elif isinstance(value, loops.Choose):
+            value = _chosen([(rest(guard), name) for guard, name in value.cases if not never(guard)], value.otherwise)
+        return replace(statement, value=value)
+
+    return _needed(tuple(map(known, loop.body)), set(), set())
 
 
 def _chosen(cases: list[tuple[Guard, str]], otherwise: str) -> loops.Choose:
@@ -102,12 +154,14 @@ def _chosen(cases: list[tuple[Guard, str]], otherwise: str) -> loops.Choose:
     return loops.Choose(tuple(cases), otherwise)
 
 
-def _needed(body: list[Statement]) -> tuple[Statement, ...]:
-    names: set[str] = set()
-    variables: set[Var] = set()
+def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> tuple[Statement, ...]:
+    """The body without statements that no result needs. names, variables: what the statements after it read; what it reads is
+    added."""
     kept: list[Statement] = []
     for statement in reversed(body):
-        if isinstance(statement, loops.Let):
+        if isinstance(statement, Loop):
+            statement = replace(statement, body=_needed(statement.body, names, variables))
+        elif isinstance(statement, loops.Let):
             if statement.name not in names:
                 continue
             _read(statement.value, names, variables)

@@ -12,6 +12,10 @@ import resource
 from stitchfleet.compiler.support.free_memory import GROUPS, GROUPS_FOLDER, group_bytes
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+IDLE_BUFFER_SECONDS = 10.0
+"""The memory of a kernel's large result is kept for so long after its last use."""
+SCARCE_SHARE = 0.85
+"""Share of the limit from which no memory is kept."""
 DANGER_SHARE = 0.93
 """Share of the limit from which a rise since the plain phase is dangerous."""
 MIN_RISE_BYTES = 64 << 20
@@ -52,6 +56,11 @@ class MemoryWatch:
         self.plain_peak = 0
         self.stitched_peak = 0
         self._given_up = False
+
+    def idle_seconds(self) -> float:
+        """For how long memory that is not used may be kept now."""
+        is_scarce = self.limit is not None and resident_bytes() >= SCARCE_SHARE * self.limit
+        return 0.0 if is_scarce else IDLE_BUFFER_SECONDS
 
     def danger(self, stitched: bool) -> str | None:
         """Measures the resident memory. stitched: whether the job is stitched now. Returns a reason to give up stitching, at most

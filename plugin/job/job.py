@@ -649,8 +649,11 @@ class Job:
         self._watch_memory()
 
     def _move_kernels(self) -> None:
-        """Moves the states of all kernels; those that are ready only if a program in the verify or stitched phase has them."""
+        """Moves the states of all kernels; those that are ready only if a program in the verify or stitched phase has them. Other
+        kernels of TensorFlow's take part while a program is stitched."""
         assert self.kernels is not None
+        if self.native is not None and self.settings.mode == "auto":
+            self.native.let_kernels_compete(any(program.phase is Phase.STITCHED for program in self.programs))
         wanted: set[str] = set()
         for program in self.programs:
             if program.phase in (Phase.VERIFY, Phase.STITCHED):
@@ -708,6 +711,8 @@ class Job:
         self._unsettled |= unsettled(self.native, signatures)
 
     def _watch_memory(self) -> None:
+        if self.native is not None:
+            self.native.trim_buffers(self.memory.idle_seconds())
         reason = self.memory.danger(stitched=any(p.phase is Phase.STITCHED for p in self.programs))
         if reason is None or self.native is None:
             return

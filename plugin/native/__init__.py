@@ -1,7 +1,7 @@
 """The TensorFlow ops in C++; library.py builds, loads and calls them.
 
 op/      stitch_op: the Stitch and Update ops; hand_on_op: what it makes ready runs first; registry of executables, a kernel's
-         description, threads, variables
+         description, threads, variables; large_buffers: memory for large results, kept from step to step
 guard/   compare: compares two tensors within the guard's tolerance
 gpu/     device_stitch_op: the same ops on a GPU; CUDA's driver, a device kernel's image and launch
 products/  convolution_gradient_op: the faster one of two of TensorFlow's kernels

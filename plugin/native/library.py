@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
 SOURCES = pathlib.Path(__file__).parent
 UNITS = (
     (
-        *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc", "op/hand_on_op.cc"),
+        *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc", "op/hand_on_op.cc", "op/large_buffers.cc"),
         *("gpu/cuda_driver.cc", "gpu/device_kernel.cc", "gpu/device_stitch_op.cc"),
     ),
     (
@@ -249,6 +249,17 @@ class SignatureStatistics:
 
 
 @dataclass(frozen=True)
+class BufferCounters:
+    """Memory for large results of kernels (op/large_buffers.h): the bytes in use and the free ones that are kept, and how many
+    buffers were mapped and how many used again so far."""
+
+    live_bytes: int
+    free_bytes: int
+    fresh: int
+    reused: int
+
+
+@dataclass(frozen=True)
 class MismatchReport:
     """One failed comparison, with copies of its tensors.
 
@@ -394,6 +405,10 @@ class NativeLibrary:
         c.stitchfleet_operand_shapes.restype = ctypes.c_void_p
         c.stitchfleet_operand_shapes.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
         c.stitchfleet_try_operator.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+        c.stitchfleet_let_kernels_compete.argtypes = [ctypes.c_int]
+        c.stitchfleet_let_kernels_compete.restype = None
+        c.stitchfleet_trim_buffers.argtypes = [ctypes.c_double, ctypes.c_void_p]
+        c.stitchfleet_trim_buffers.restype = None
         c.stitchfleet_allow.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_double]
         c.stitchfleet_enable_cluster.argtypes = [ctypes.c_char_p, ctypes.c_int]
         c.stitchfleet_cluster_statistics.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -431,6 +446,16 @@ class NativeLibrary:
         """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for other graphs."""
         found: bytes = self._c.stitchfleet_arm_mark()
         return found.decode()
+
+    def let_kernels_compete(self, allowed: bool) -> None:
+        """Sets whether other kernels of TensorFlow's than the job's own may compute the gradients of convolutions, at first never."""
+        self._c.stitchfleet_let_kernels_compete(allowed)
+
+    def trim_buffers(self, idle_seconds: float) -> BufferCounters:
+        """Releases the memory for large results that has been free for so long."""
+        found = (ctypes.c_int64 * 4)()
+        self._c.stitchfleet_trim_buffers(idle_seconds, found)
+        return BufferCounters(*found)
 
     def operand_shapes(self, nodes: Sequence[str]) -> dict[str, list[tuple[int, ...] | None]]:
         """Within `rewrite`: the static shapes of the operands of nodes of the offered graph; None for a shape of unknown rank.

@@ -273,6 +273,7 @@ class Plugin:
         self.staying_loops: dict[str, str] = {}
         self.definitions = OpDefinitions()
         library.register()
+        library.let_kernels_compete(True)
         library.set_rewrite(self.offered)
 
     def offered(self, data: bytes, preserve: list[str]) -> bytes | None:

@@ -126,6 +126,10 @@ class DeviceStitchOp : public StitchOp {
     return Ok();
   }
 
+  Status AllocateOutput(OpKernelContext* ctx, int output, const TensorShape& shape, Tensor** made) const override {
+    return ctx->allocate_output(output, shape, made);
+  }
+
   Status AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const override {
     const int64_t bytes = spec.shape.num_elements() * tensorflow::DataTypeSize(spec.dtype);
     const int64_t words = (bytes + 2 * kBorder + 3) / 4;

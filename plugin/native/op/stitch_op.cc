@@ -29,6 +29,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/notification.h"
+#include "op/large_buffers.h"
 #include "op/parallel_for.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -245,11 +246,11 @@ Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executable, V
   for (int i = 0; i < ctx->num_outputs(); ++i) {
     const OutputSpec& spec = executable.outputs[i];
     Tensor* output = nullptr;
-    if (spec.aliases.empty() || !variable_args_.empty() || demands_) {
-      TF_RETURN_IF_ERROR(ctx->allocate_output(i, spec.shape, &output));
-    } else {
-      TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output));
+    if (variable_args_.empty() && !demands_) {
+      std::any_of(spec.aliases.begin(), spec.aliases.end(),
+                  [&](int input) { return ctx->forward_input_to_output_with_shape(input, i, spec.shape, &output); });
     }
+    if (output == nullptr) TF_RETURN_IF_ERROR(AllocateOutput(ctx, i, spec.shape, &output));
     outputs.push_back(const_cast<char*>(output->tensor_data().data()));
   }
   // A variable's buffer is written in place if the kernel can do that and there is no other reference to it; else a new buffer
@@ -283,8 +284,7 @@ Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable, cons
   Tensor scratch;
   void* scratch_data = nullptr;
   if (executable.scratch_bytes > 0) {
-    TF_RETURN_IF_ERROR(
-        ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
+    TF_RETURN_IF_ERROR(AllocateLargeTemporary(ctx, tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
     scratch_data = const_cast<char*>(scratch.tensor_data().data());
   }
   tensorflow::thread::ThreadPool* pool = ctx->device()->tensorflow_cpu_worker_threads()->workers;
@@ -318,8 +318,12 @@ Status StitchOp::Copy(OpKernelContext*, const Tensor& given, Tensor* copy) const
   return Ok();
 }
 
+Status StitchOp::AllocateOutput(OpKernelContext* ctx, int output, const TensorShape& shape, Tensor** made) const {
+  return AllocateLargeOutput(ctx, output, shape, made);
+}
+
 Status StitchOp::AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const {
-  return ctx->allocate_temp(spec.dtype, spec.shape, output);
+  return AllocateLargeTemporary(ctx, spec.dtype, spec.shape, output);
 }
 
 Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* copy) const {

@@ -39,6 +39,10 @@ class StitchOp : public tensorflow::OpKernel {
   // The arguments of the fallback's function: the op's inputs, each on the device where the function expects it.
   virtual Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
 
+  // Allocates an output.
+  virtual Status AllocateOutput(tensorflow::OpKernelContext* ctx, int output, const tensorflow::TensorShape& shape,
+                                tensorflow::Tensor** made) const;
+
   // Allocates an output of a kernel that is being verified.
   virtual Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
 

@@ -3,7 +3,9 @@
 // TensorFlow computes the gradient of a convolution with respect to its input as a matrix product into a buffer of all taps, which it
 // then adds up; a forward convolution of the gradient with the turned filter needs no such buffer (Dumoulin and Visin 2016, "A guide to
 // convolution arithmetic for deep learning", section 4). The gradients of a 1x1 convolution are matrix products alone. Without oneDNN
-// the other kernel was seen to take a half to a quarter of the time; with oneDNN it may be slower. So both are timed:
+// the other kernel was seen to take a half to a quarter of the time; with oneDNN it may be slower. So both are timed.
+//
+// Until a program of the job is stitched (stitchfleet_let_kernels_compete), the job's own kernel runs alone. Then
 //
 //     calls 1, 2     both kernels run and are compared; the results are those of the job's own kernel
 //     calls 3 to 10  each kernel in turn, timed
@@ -27,6 +29,7 @@
 
 #include "guard/compare.h"
 #include "loop/inner_kernels.h"
+#include "op/large_buffers.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -77,6 +80,8 @@ STITCHFLEET_CONVOLUTION_GRADIENT("StitchfleetConv2DBackpropFilter", "input: T", 
 constexpr int kComparedCalls = 2, kTimedCalls = 8;
 constexpr double kClearly = 0.95;  // of the own kernel's time
 constexpr size_t kMostShapes = 32;
+
+std::atomic<bool> compete{false};
 
 // The shapes that a call depends on.
 struct Shapes {
@@ -179,6 +184,12 @@ class ConvolutionGradientOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OpKernelContext::Params params;
     Inherit(ctx, &params);
+    if (!compete.load(std::memory_order_relaxed)) {
+      Own(ctx, params);
+      return;
+    }
+    DeviceWithLargeBuffers device(params.device);
+    params.device = &device;
     Shapes shapes;
     Race* race = Fits(ctx, &shapes) ? RaceOf(shapes) : nullptr;
     if (race == nullptr || race->refused.load(std::memory_order_relaxed)) {
@@ -289,8 +300,8 @@ class ConvolutionGradientOp : public OpKernel {
     }
     const TensorShape& filter = shapes.filter;
     Tensor gradient = ctx->input(2), turned;
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(
-        gradient.dtype(), TensorShape({filter.dim_size(0), filter.dim_size(1), filter.dim_size(3), filter.dim_size(2)}), &turned));
+    TF_RETURN_IF_ERROR(AllocateLargeTemporary(
+        ctx, gradient.dtype(), TensorShape({filter.dim_size(0), filter.dim_size(1), filter.dim_size(3), filter.dim_size(2)}), &turned));
     if (of_floats) Turn<float>(ctx, ctx->input(1), &turned);
     else Turn<double>(ctx, ctx->input(1), &turned);
     return Call(1, {&gradient, &turned}, params, result);
@@ -303,7 +314,7 @@ class ConvolutionGradientOp : public OpKernel {
     TF_RETURN_IF_ERROR(AsMatrix(ctx->input(1), &filter));
     TF_RETURN_IF_ERROR(Call(1, {&gradient, &filter}, params, &product));
     if (!IsStrided()) return Reshaped(product, shapes.input, result);
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(product.dtype(), shapes.input, result));
+    TF_RETURN_IF_ERROR(AllocateLargeTemporary(ctx, product.dtype(), shapes.input, result));
     const Places places = PlacesOf(shapes, product.dtype());
     const char* from = static_cast<const char*>(product.data());
     char* to = static_cast<char*>(result->data());
@@ -328,7 +339,7 @@ class ConvolutionGradientOp : public OpKernel {
     if (IsStrided()) {
       const Places places = PlacesOf(shapes, gradient.dtype());
       TF_RETURN_IF_ERROR(
-          ctx->allocate_temp(gradient.dtype(), TensorShape({gradient.dim_size(0), shapes.input.dim_size(3)}), &input));
+          AllocateLargeTemporary(ctx, gradient.dtype(), TensorShape({gradient.dim_size(0), shapes.input.dim_size(3)}), &input));
       const char* from = static_cast<const char*>(ctx->input(0).data());
       char* to = static_cast<char*>(input.data());
       ForAll(ctx, shapes.input.dim_size(0) * places.height, 2 * places.of_gradient[1] * places.bytes,
@@ -398,3 +409,6 @@ REGISTER_KERNEL_BUILDER(Name("StitchfleetConv2DBackpropFilter").Device(tensorflo
 
 }  // namespace
 }  // namespace stitchfleet
+
+// Whether other kernels than the job's own may compute the gradients of convolutions.
+extern "C" void stitchfleet_let_kernels_compete(int allowed) { stitchfleet::compete.store(allowed != 0); }
