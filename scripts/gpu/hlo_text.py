@@ -39,7 +39,7 @@ class NoHloError(ValueError):
 
 
 def hlo_text(graph: Graph) -> str:
-    """The text of a module that computes the graph. Raises NoHloError if an op is none of HLO's (philox, scan)."""
+    """The text of a module that computes the graph. Raises NoHloError if an op is none of HLO's (philox, scan, patches)."""
     writer = _Writer()
     body = writer.computation(graph)
     name = "".join(letter if letter.isalnum() else "_" for letter in graph.name)
@@ -63,7 +63,7 @@ class _Writer:
         operands = [f"n{one}" for one in node.operands]
         given = node.attributes
         result = f"  n{number} = {_type(node.shape, node.dtype)}"
-        if node.op in ("philox", "scan"):
+        if node.op in ("philox", "scan", "patches"):
             raise NoHloError(f"{graph.name}: {node.op} is no operation of HLO")
         if node.op == "parameter":
             return [f"{result} parameter({given['number']})"]
