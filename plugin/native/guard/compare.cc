@@ -63,6 +63,11 @@ Comparison CompareBytes(const tensorflow::Tensor& expected, const tensorflow::Te
 
 }  // namespace
 
+Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype) {
+  const int bits = dtype == tensorflow::DT_DOUBLE ? 53 : 24;
+  return {0.0, std::ldexp(static_cast<double>(terms + 16), -bits), 0.0};
+}
+
 Comparison Compare(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, const Tolerance& tolerance) {
   if (expected.dtype() != actual.dtype() || expected.shape() != actual.shape()) {
     Comparison result;

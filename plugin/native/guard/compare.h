@@ -17,6 +17,10 @@ struct Tolerance {
   double absolute = 0.0;
 };
 
+// What two sums of `terms` products may differ by that are added in another order: each addition rounds by half a unit in the last
+// place of the partial sum. The 16 are for short sums.
+Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype);
+
 struct Comparison {
   bool agree = true;
   int64_t worst_index = -1;

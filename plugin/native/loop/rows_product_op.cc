@@ -9,7 +9,6 @@
 // products of the single time steps, as in the job's own graph; so do all later ones if the two have differed by more than rounding.
 
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -88,8 +87,7 @@ class RowsProductOp : public OpKernel {
     ctx->set_output(0, apart);
     if (stay_apart) return;
     verified_calls_.fetch_add(1, std::memory_order_relaxed);
-    // Each of the K additions of a sum rounds by half a unit in the last place of the partial sum.
-    const Comparison comparison = Compare(apart, together, {0.0, std::ldexp(static_cast<double>(given.dim_size(2) + 16), -24), 0.0});
+    const Comparison comparison = Compare(apart, together, OfReorderedSums(given.dim_size(2), given.dtype()));
     if (comparison.agree || stay_apart_.exchange(true)) return;
     fprintf(stderr, "stitchfleet: %s of all points in time at once is %.9g, one by one %.9g: it stays one by one\n", name().c_str(),
             comparison.actual, comparison.expected);

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -274,11 +273,9 @@ class ConvolutionGradientOp : public OpKernel {
     OP_REQUIRES_OK(ctx, OwnResult(ctx, params, &own));
     ctx->set_output(0, own);
     if (Refused(race, Other(ctx, params, shapes, &other))) return;
-    // Each of the additions of a sum rounds by half a unit in the last place of the partial sum.
     const int64_t terms = of_filter_ ? shapes.gradient.num_elements() / shapes.gradient.dim_size(3)
                                      : shapes.filter.num_elements() / shapes.filter.dim_size(2);
-    const int bits = own.dtype() == tensorflow::DT_DOUBLE ? 53 : 24;
-    const Comparison comparison = Compare(own, other, {0.0, std::ldexp(static_cast<double>(terms + 16), -bits), 0.0});
+    const Comparison comparison = Compare(own, other, OfReorderedSums(terms, own.dtype()));
     if (comparison.agree || race->refused.exchange(true)) return;
     fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(),
             comparison.actual, comparison.expected);
