@@ -699,6 +699,18 @@ class _Importer:
             self.builder, x, scale, offset, mean, variance, item.epsilon, item.feature_index
         )
 
+    def refuse_narrow(self, item: HloInstruction, what: str, operands: tuple[int, int]) -> None:
+        """Refuses sums of products in other dtypes than float32 and float64: their terms are rounded, or summed in another dtype."""
+        dtype = _dtype(item.shape)
+        if {*map(self.dtype_of, operands), dtype} - {DType.F32, DType.F64}:
+            raise _Refusal(f"{what} of {self.dtype_of(operands[0]).value} in {dtype.value}")
+
+    def as_stated(self, item: HloInstruction, found: int) -> int:
+        """Node `found`, if it has the instruction's shape."""
+        if self.shape_of(found) != item.shape.dimensions:
+            raise _Refusal(f"a {item.opcode} of shape {item.shape}, whose operands give {self.shape_of(found)}")
+        return found
+
     def dot(self, item: HloInstruction, operands: list[Value]) -> Value:
         lhs, rhs = map(self.index, operands)
         shapes = self.shape_of(lhs), self.shape_of(rhs)
@@ -706,13 +718,8 @@ class _Importer:
             raise _Refusal(f"a dot whose dimensions do not fit {shapes[0]} and {shapes[1]}")
         if not composites.is_memory_bound(*shapes, item.dot):
             raise _Refusal(_REASONS["dot"])
-        dtype = _dtype(item.shape)
-        if {self.dtype_of(lhs), self.dtype_of(rhs), dtype} - {DType.F32, DType.F64}:
-            raise _Refusal(f"a matrix product of {self.dtype_of(lhs).value} in {dtype.value}")
-        found = composites.dot(self.builder, lhs, rhs, item.dot)
-        if self.shape_of(found) != item.shape.dimensions:
-            raise _Refusal(f"a dot of shape {item.shape}, whose operands give {self.shape_of(found)}")
-        return found
+        self.refuse_narrow(item, "a matrix product", (lhs, rhs))
+        return self.as_stated(item, composites.dot(self.builder, lhs, rhs, item.dot))
 
     def convolution(self, item: HloInstruction, operands: list[Value]) -> Value:
         lhs, rhs = map(self.index, operands)
@@ -723,13 +730,9 @@ class _Importer:
             raise _Refusal(f"a convolution whose dimensions do not fit {shapes[0]} and {shapes[1]}")
         if not convolutions.is_depthwise(*shapes, item.convolution):
             raise _Refusal(_REASONS["convolution"])
-        dtype = _dtype(item.shape)
-        if {self.dtype_of(lhs), self.dtype_of(rhs), dtype} - {DType.F32, DType.F64}:
-            raise _Refusal(f"a convolution of {self.dtype_of(lhs).value} in {dtype.value}")
+        self.refuse_narrow(item, "a convolution", (lhs, rhs))
         found = convolutions.depthwise(self.builder, lhs, rhs, item.convolution, item.window, item.shape.dimensions)
-        if self.shape_of(found) != item.shape.dimensions:
-            raise _Refusal(f"a convolution of shape {item.shape}, whose operands give {self.shape_of(found)}")
-        return found
+        return self.as_stated(item, found)
 
     def batch_norm_gradient(self, item: HloInstruction, operands: list[Value]) -> Value:
         x, scale, mean, variance, gradient = map(self.index, operands)

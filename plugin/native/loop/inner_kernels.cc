@@ -165,4 +165,12 @@ Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow
   return Ok();
 }
 
+Status CallLoneKernel(tensorflow::OpKernel* kernel, std::vector<tensorflow::Tensor> operands, OpKernelContext::Params& params,
+                      tensorflow::Tensor* result) {
+  std::vector<tensorflow::TensorValue> values;
+  for (tensorflow::Tensor& operand : operands) values.emplace_back(&operand);
+  const std::vector<tensorflow::AllocatorAttributes> attributes(values.size() + 1);
+  return CallInnerKernel(kernel, values, attributes, params, 1, result);
+}
+
 }  // namespace stitchfleet

@@ -37,6 +37,10 @@ Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow
                              const std::vector<tensorflow::AllocatorAttributes>& attributes,
                              tensorflow::OpKernelContext::Params& params, int outputs, tensorflow::Tensor* results);
 
+// Calls a kernel of one output with operands in the memory of its device.
+Status CallLoneKernel(tensorflow::OpKernel* kernel, std::vector<tensorflow::Tensor> operands,
+                      tensorflow::OpKernelContext::Params& params, tensorflow::Tensor* result);
+
 }  // namespace stitchfleet
 
 #endif  // STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_

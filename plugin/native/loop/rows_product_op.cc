@@ -30,7 +30,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-using tensorflow::TensorValue;
 
 Status ProductShape(tensorflow::shape_inference::InferenceContext* c) {
   tensorflow::shape_inference::ShapeHandle rows;
@@ -97,10 +96,7 @@ class RowsProductOp : public OpKernel {
   Status Product(OpKernelContext* ctx, const Tensor& rows, OpKernelContext::Params& params, Tensor* product) {
     std::vector<Tensor> operands = {rows};
     for (int i = 1; i < ctx->num_inputs(); ++i) operands.push_back(ctx->input(i));
-    std::vector<TensorValue> values;
-    for (Tensor& operand : operands) values.emplace_back(&operand);
-    const std::vector<tensorflow::AllocatorAttributes> attributes(values.size() + 1);
-    return CallInnerKernel(kernel_.get(), values, attributes, params, 1, product);
+    return CallLoneKernel(kernel_.get(), std::move(operands), params, product);
   }
 
   Status OneByOne(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* products) {

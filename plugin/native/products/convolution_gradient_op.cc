@@ -41,7 +41,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-using tensorflow::TensorValue;
 
 constexpr char kPrefix[] = "Stitchfleet";
 constexpr char kInputGradient[] = "Conv2DBackpropInput", kFilterGradient[] = "Conv2DBackpropFilter";
@@ -264,8 +263,7 @@ class ConvolutionGradientOp : public OpKernel {
   }
 
   Status OwnResult(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) {
-    Tensor operands[] = {ctx->input(0), ctx->input(1), ctx->input(2)};
-    return Call(0, {&operands[0], &operands[1], &operands[2]}, params, result);
+    return CallLoneKernel(kernels_[0].get(), {ctx->input(0), ctx->input(1), ctx->input(2)}, params, result);
   }
 
   void CompareBoth(OpKernelContext* ctx, OpKernelContext::Params& params, const Shapes& shapes, Race* race) {
@@ -296,12 +294,13 @@ class ConvolutionGradientOp : public OpKernel {
       return of_filter_ ? FilterByProduct(ctx, params, shapes, result) : InputByProduct(ctx, params, shapes, result);
     }
     const TensorShape& filter = shapes.filter;
-    Tensor gradient = ctx->input(2), turned;
+    const Tensor& gradient = ctx->input(2);
+    Tensor turned;
     TF_RETURN_IF_ERROR(AllocateLargeTemporary(
         ctx, gradient.dtype(), TensorShape({filter.dim_size(0), filter.dim_size(1), filter.dim_size(3), filter.dim_size(2)}), &turned));
     if (of_floats) Turn<float>(ctx, ctx->input(1), &turned);
     else Turn<double>(ctx, ctx->input(1), &turned);
-    return Call(1, {&gradient, &turned}, params, result);
+    return CallLoneKernel(kernels_[1].get(), {gradient, turned}, params, result);
   }
 
   // [batch, height, width, F] times the transposed [C, F], and zeros between the strides.
@@ -309,7 +308,7 @@ class ConvolutionGradientOp : public OpKernel {
     Tensor gradient, filter, product;
     TF_RETURN_IF_ERROR(AsMatrix(ctx->input(2), &gradient));
     TF_RETURN_IF_ERROR(AsMatrix(ctx->input(1), &filter));
-    TF_RETURN_IF_ERROR(Call(1, {&gradient, &filter}, params, &product));
+    TF_RETURN_IF_ERROR(CallLoneKernel(kernels_[1].get(), {gradient, filter}, params, &product));
     if (!IsStrided()) return Reshaped(product, shapes.input, result);
     TF_RETURN_IF_ERROR(AllocateLargeTemporary(ctx, product.dtype(), shapes.input, result));
     const Places places = PlacesOf(shapes, product.dtype());
@@ -353,7 +352,7 @@ class ConvolutionGradientOp : public OpKernel {
     } else {
       TF_RETURN_IF_ERROR(AsMatrix(ctx->input(0), &input));
     }
-    TF_RETURN_IF_ERROR(Call(1, {&input, &gradient}, params, &product));
+    TF_RETURN_IF_ERROR(CallLoneKernel(kernels_[1].get(), {input, gradient}, params, &product));
     return Reshaped(product, shapes.filter, result);
   }
 
@@ -385,12 +384,6 @@ class ConvolutionGradientOp : public OpKernel {
 
   static Status Reshaped(const Tensor& tensor, const TensorShape& shape, Tensor* result) {
     return result->CopyFrom(tensor, shape) ? Ok() : tensorflow::errors::Internal("a product of another size");
-  }
-
-  Status Call(int kernel, std::vector<Tensor*> operands, OpKernelContext::Params& params, Tensor* result) {
-    std::vector<TensorValue> values(operands.begin(), operands.end());
-    const std::vector<tensorflow::AllocatorAttributes> attributes(values.size() + 1);
-    return CallInnerKernel(kernels_[kernel].get(), values, attributes, params, 1, result);
   }
 
   std::unique_ptr<OpKernel> kernels_[2];  // the job's own, the other
