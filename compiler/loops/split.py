@@ -44,7 +44,8 @@ def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
         offset = _offset(bound, loop.variable)
         if offset is not None:
             cuts |= {cut for cut in (bound.low - offset, bound.high - offset) if 0 < cut < loop.extent}
-    if len(cuts) == 2 or (loop.extent < (len(cuts) - 1) * LEAST_PART and not is_outer):
+    pieces = len(cuts) - 1
+    if pieces == 1 or (pieces > MOST_PARTS if is_outer else loop.extent < pieces * LEAST_PART):
         return ()
     parts = [part for first, last in pairwise(sorted(cuts)) for part in _part(loop, first, last)]
     if is_outer and (len(parts) > MOST_PARTS or _size(parts) > MOST_GROWTH * _size((loop,))):
