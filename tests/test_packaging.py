@@ -252,42 +252,63 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
     return _run(Path(sys.executable).parent / "lint-imports", "--no-cache", cwd=folder, PYTHONPATH=str(folder))
 
 
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("", ""),
-        ("compiler/kernel/cache.py", "import stitchfleet.plugin.job.job"),
-        ("compiler/kernel/cache.py", "import stitchfleet.telemetry.pod.spool"),
-        ("compiler/kernel/cache.py", "import tensorflow"),
-        ("telemetry/pod/spool.py", "import stitchfleet.compiler.kernel.cache"),
-        ("plugin/job/job.py", "import sqlalchemy"),
-        ("telemetry/database/store.py", "import stitchfleet.telemetry.totals.weekly"),
-        ("telemetry/reports/page.py", "import stitchfleet.telemetry.ingest.metrics"),
-        ("telemetry/pod/spool.py", "import stitchfleet.telemetry.database.weeks"),
-    ],
-    ids=[
-        "as it is",
-        "compiler to plugin",
-        "compiler to telemetry",
-        "compiler to TensorFlow",
-        "telemetry to compiler",
-        "SQL",
-        "database to totals",
-        "reports to ingest",
-        "pod to database",
-    ],
-)
-def test_the_layers_are_kept_and_a_breach_is_found(tmp_path: Path, file: str, line: str) -> None:
+# Of each contract in setup.cfg: a file, and a line in it that breaks the contract.
+_BREACHES = [
+    ("layers", "compiler/kernel/cache.py", "import stitchfleet.plugin.job.job"),
+    ("layers", "compiler/kernel/cache.py", "import stitchfleet.telemetry.pod.spool"),
+    ("layers", "telemetry/pod/spool.py", "import stitchfleet.compiler.kernel.cache"),
+    ("operator", "operator/webhook/command.py", "import stitchfleet.operator.controller.command"),
+    ("operator", "operator/policy/identity.py", "import stitchfleet.operator.cluster.events"),
+    ("operator-alone", "operator/controller/command.py", "import stitchfleet.plugin.base.settings"),
+    ("policy-pure", "operator/policy/identity.py", "import kubernetes"),
+    ("nobody-imports-the-operator", "telemetry/ingest/serving.py", "import stitchfleet.operator.policy.identity"),
+    ("compiler-alone", "compiler/kernel/cache.py", "import tensorflow"),
+    ("pod", "plugin/job/job.py", "import sqlalchemy"),
+    ("recording-and-sending", "telemetry/pod/spool.py", "import numpy"),
+    ("telemetry", "telemetry/database/store.py", "import stitchfleet.telemetry.totals.weekly"),
+    ("telemetry", "telemetry/reports/page.py", "import stitchfleet.telemetry.ingest.metrics"),
+    ("telemetry", "telemetry/pod/spool.py", "import stitchfleet.telemetry.database.weeks"),
+    ("plugin", "plugin/clusters/clusters.py", "import stitchfleet.plugin.stitching.preparation"),
+    ("plugin", "plugin/native/library.py", "import stitchfleet.plugin.graph.tf_ops"),
+    ("compiler", "compiler/check/oracle.py", "import stitchfleet.compiler.planning.plan"),
+    ("compiler", "compiler/planning/plan.py", "import stitchfleet.compiler.lowering.kernel_loops"),
+    ("codegen", "compiler/codegen/cpu/body.py", "import stitchfleet.compiler.codegen.cuda.body"),
+]
+
+
+def _copy_of_the_packages(folder: Path) -> None:
     for name in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tmp_path / "stitchfleet" / name, ignore=ignored)
+        shutil.copytree(ROOT / name, folder / "stitchfleet" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    if file:
-        with open(tmp_path / "stitchfleet" / file, "a") as changed:
-            changed.write(f"\n{line}\n")
+        shutil.copy(ROOT / name, folder / name)
+
+
+def _contracts() -> dict[str, str]:
+    """The name of each contract in setup.cfg, by its section."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    prefix = "importlinter:contract:"
+    return {s.removeprefix(prefix): settings[s]["name"] for s in settings.sections() if s.startswith(prefix)}
+
+
+def test_the_layers_are_kept(tmp_path: Path) -> None:
+    _copy_of_the_packages(tmp_path)
     linted = _lint(tmp_path)
-    assert (linted.returncode == 0) == (not file), linted.stdout
+    assert linted.returncode == 0, linted.stdout
+
+
+def test_each_contract_is_broken_once() -> None:
+    assert {contract for contract, _, _ in _BREACHES} == set(_contracts())
+
+
+@pytest.mark.parametrize(("contract", "file", "line"), _BREACHES, ids=[f"{c}: {f}" for c, f, _ in _BREACHES])
+def test_a_breach_is_found(tmp_path: Path, contract: str, file: str, line: str) -> None:
+    _copy_of_the_packages(tmp_path)
+    broken = tmp_path / "stitchfleet" / file
+    broken.write_text(f"{broken.read_text()}\n{line}\n")
+    linted = _lint(tmp_path)
+    assert linted.returncode != 0
+    assert f"{_contracts()[contract]} BROKEN" in " ".join(linted.stdout.split()), linted.stdout
     assert ("BROKEN" in linted.stdout) == bool(file)
 
 
