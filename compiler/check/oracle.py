@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from ..ir.graph import Array, DType, Graph, Node
-from ..ops.errors import Bound, Step, input_bound, no_error, round_result
+from ..ops.errors import Bound, ComputedNode, input_bound, no_error, round_result
 from ..ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
 from ..ops.table import OPS
 from ..support.sequences import zip_strict
@@ -259,7 +259,7 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
     if node.op == "constant":
         return Bounded(result, input_bound(node.dtype, result))
     row = OPS[node.op]
-    inherited = row.error(Step(node, sources, values, bounds, result))
+    inherited = row.error(ComputedNode(node, sources, values, bounds, result))
     if row.moves is not None and not row.elementwise:  # nothing is rounded, and an overflow happened earlier
         return Bounded(result, inherited)
     return Bounded(*round_result(node.dtype, row.ulps, result, inherited))

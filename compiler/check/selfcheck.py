@@ -229,13 +229,13 @@ def check_by_oracle(
     """Runs the kernel on inputs of all regimes and compares with the float64 oracle. If the oracle finds an element wrong and there
     is a `reference`, the error of that decides. Raises CheckFailedError."""
 
-    def run(regimes: Sequence[Regime]) -> Part:
+    def run(regimes: Sequence[Regime]) -> RegimesOutcome:
         return check_part(graph, library, metadata, options, regimes, reference)
 
     return join_parts([run(regimes) for regimes in parts_of(graph, options)], run)
 
 
-class Part(NamedTuple):
+class RegimesOutcome(NamedTuple):
     """The outcome for some regimes: the largest error as a share of what is allowed, and for each output the share of its elements
     that could be decided."""
 
@@ -255,7 +255,7 @@ def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
     return [regimes[start : start + together] for start in range(0, len(regimes), together)]
 
 
-def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -> CheckReport:
+def join_parts(parts: Sequence[RegimesOutcome], run: Callable[[Sequence[Regime]], RegimesOutcome]) -> CheckReport:
     """The report of all parts. If the oracle could decide less than DECIDED_SHARE of an output, `run` checks one more part, of inputs
     between 0 and 1 (Regime.UNIT)."""
     found = list(parts)
@@ -274,7 +274,7 @@ def check_part(
     options: CheckOptions,
     regimes: Sequence[Regime],
     reference: Reference | None = None,
-) -> Part:
+) -> RegimesOutcome:
     """As `check_by_oracle`, for the inputs of `regimes` only. Raises CheckFailedError."""
     drawn = [_draw(graph, options, regime) for regime in regimes]
     ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
@@ -292,7 +292,7 @@ def check_part(
             raise CheckFailedError(f"{regime.value} inputs: {verdict}")
         worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
         decided = [max(one, output.decided) for one, output in zip_strict(decided, verdict.outputs)]
-    return Part(tuple(regimes), worst, tuple(decided))
+    return RegimesOutcome(tuple(regimes), worst, tuple(decided))
 
 
 def _draw(graph: Graph, options: CheckOptions, regime: Regime) -> list[Array]:

@@ -71,6 +71,7 @@ class CompileCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments to `parser`."""
         parser.add_argument("file", type=Path, metavar="FILE", help="HLO text (.hlo, .txt) or proto (.pb)")
         parser.add_argument("--stop-after", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
         parser.add_argument(
@@ -102,6 +103,7 @@ class CompileCommand:
         parser.add_argument("--cache", type=Path, metavar="DIR", help="kernel cache to use (default: a temporary one)")
 
     def run(self, args: argparse.Namespace) -> int:
+        """Runs the command. Returns the exit code."""
         with mistakes("compile") as code:
             _refuse(args)
             if args.target == "cuda" and args.run:
@@ -209,6 +211,7 @@ class ExplainCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments to `parser`."""
         parser.add_argument(
             "path", type=Path, metavar="PATH", help="HLO text or proto, a job's summary, or a bundle's folder"
         )
@@ -226,6 +229,7 @@ class ExplainCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
+        """Runs the command. Returns the exit code."""
         with mistakes("explain") as code:
             if args.path.is_dir():
                 if args.svg is not None or args.html is not None:

@@ -55,10 +55,12 @@ class Digit:
 
     @property
     def low(self) -> int:
+        """The smallest value that it can have."""
         return 0
 
     @property
     def high(self) -> int:
+        """The largest value that it can have."""
         return self.extent - 1
 
 
@@ -71,10 +73,12 @@ class Quotient:
 
     @property
     def low(self) -> int:
+        """The smallest value that it can have."""
         return self.index.low // self.divisor
 
     @property
     def high(self) -> int:
+        """The largest value that it can have."""
         return self.index.high // self.divisor
 
 
@@ -87,10 +91,12 @@ class Remainder:
 
     @property
     def low(self) -> int:
+        """The smallest value that it can have."""
         return 0
 
     @property
     def high(self) -> int:
+        """The largest value that it can have."""
         return self.divisor - 1
 
 
@@ -177,11 +183,6 @@ class Index:
                 yield atom
             else:
                 yield from atom.index.digits()
-
-    @property
-    def is_affine(self) -> bool:
-        """Whether the index is a sum of digits only."""
-        return all(isinstance(atom, Digit) for _, atom in self.terms)
 
     def __str__(self) -> str:
         parts = [f"{c}*{_atom_text(a)}" if c != 1 else _atom_text(a) for c, a in self.terms]

@@ -8,12 +8,12 @@ import math
 
 from ..ir.index_maps import Index, Var
 from ..loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
-from ..ops.propagation import Apply, FromIndex, Load, Request, Step, sources, starts_in
+from ..ops.propagation import Apply, ElementAnswer, ElementRequest, FromIndex, LoadOwn, sources, starts_in
 from ..ops.table import OPS, Cost
 from ..planning.access import Trace, trace
 from ..targets.targets import GpuTarget
 from .context import Context
-from .passes import Split
+from .passes import RowSplit
 from .values import Emitter
 
 MOST_ELEMENTS = 4096
@@ -34,9 +34,9 @@ class AheadOfRows:
 
     def __init__(self, context: Context, emitter: Emitter) -> None:
         self._context, self._emitter = context, emitter
-        self._vectors: dict[Request, str] = {}
+        self._vectors: dict[ElementRequest, str] = {}
 
-    def computed(self, steps: Trace, roots: tuple[Request, ...], split: Split) -> Trace:
+    def computed(self, steps: Trace, roots: tuple[ElementRequest, ...], split: RowSplit) -> Trace:
         """The steps of a loop's body that are still needed. The values that are computed ahead of the rows have names in the emitter
         afterwards."""
         variable, _ = split.variables[-1]
@@ -55,10 +55,10 @@ class AheadOfRows:
                 emitter.let(context.graph.nodes[request.node].dtype, read, len(emitter.scopes) - 1, request)
         return _without(steps, roots, set(chosen))
 
-    def _outermost(self, steps: Trace, roots: tuple[Request, ...], variable: Var) -> list[Request]:
+    def _outermost(self, steps: Trace, roots: tuple[ElementRequest, ...], variable: Var) -> list[ElementRequest]:
         """Values that depend on the variable alone, are slow to compute, and are needed by something else."""
         graph = self._context.graph
-        alone: dict[Request, bool] = {}  # values that depend on the variable only: whether they are expensive
+        alone: dict[ElementRequest, bool] = {}  # values that depend on the variable only: whether they are expensive
         for request, step in steps.steps.items():
             if not self._is_alone(request, step, variable) or any(one not in alone for one in sources(step)):
                 continue
@@ -70,15 +70,15 @@ class AheadOfRows:
                 needed.update(sources(step))
         return [request for request, is_expensive in alone.items() if is_expensive and request in needed]
 
-    def _is_alone(self, request: Request, step: Step, variable: Var) -> bool:
+    def _is_alone(self, request: ElementRequest, step: ElementAnswer, variable: Var) -> bool:
         if request.guard or any(True for _ in starts_in(request)):
             return False
-        if isinstance(step, Load):
+        if isinstance(step, LoadOwn):
             is_of_the_row = request in self._emitter.tiles or request.node in self._emitter.row_results
             return not is_of_the_row and step.flat.variables <= {variable}
         return not isinstance(step, FromIndex) or step.index.variables <= {variable}
 
-    def _vector_of(self, request: Request, variable: Var) -> bool:
+    def _vector_of(self, request: ElementRequest, variable: Var) -> bool:
         """Whether the value has a vector. If it has none and there is room for one, makes the vector, which is filled ahead of the
         rows."""
         if request in self._vectors:
@@ -103,9 +103,9 @@ class AheadOfRows:
         return True
 
 
-def _without(steps: Trace, roots: tuple[Request, ...], known: set[Request]) -> Trace:
+def _without(steps: Trace, roots: tuple[ElementRequest, ...], known: set[ElementRequest]) -> Trace:
     """The part of a trace that is still needed if the values of `known` are available."""
-    needed: set[Request] = set()
+    needed: set[ElementRequest] = set()
     stack = [root for root in roots if root not in known]
     while stack:
         request = stack.pop()

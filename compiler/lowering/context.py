@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..ir.graph import Graph
 from ..ir.index_maps import Var
 from ..loops.loops import Buffer
-from ..ops.propagation import Apply, Request, sources
+from ..ops.propagation import Apply, ElementRequest, sources
 from ..ops.table import OPS, Cost
 from ..planning.access import Trace
 from ..planning.mapping import RowMap, Segment
@@ -72,7 +72,7 @@ class BufferNumbers(dict[int, int]):
         return self[node]
 
 
-def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
+def slice_cost(graph: Graph, request: ElementRequest, steps: Trace, stop: set[ElementRequest]) -> tuple[int, int]:
     """Number of light and of expensive ops needed to compute `request`, down to memory or to the requests of `stop`."""
     light = expensive = 0
     stack, seen = [request], {request}

@@ -10,7 +10,7 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Collapse, Combine, Local, Loop, LoopKind, Store
-from ..ops.propagation import Request
+from ..ops.propagation import ElementRequest
 from ..planning.access import trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
@@ -119,7 +119,7 @@ class LaneLowering:
             names.append(name)
         return names
 
-    def _name_row_values(self, loads: list[tuple[Request, Index]]) -> None:
+    def _name_row_values(self, loads: list[tuple[ElementRequest, Index]]) -> None:
         """Gives names to reads of this row's results, which are not in memory."""
         for request, flat in loads:
             if self.emitter.is_known(request):
@@ -133,7 +133,7 @@ class LaneLowering:
                 self.emitter.scopes[self.emitter.depth_of_name(name)].names[request] = name
 
     def _init(self, operand: int) -> str:
-        request = Request(operand, ())
+        request = ElementRequest(operand, ())
         self.emitter.emit(trace(self.graph, [request], self.context.stored))
         return self.emitter.name_of(request)
 

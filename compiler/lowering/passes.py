@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..ir.graph import DType, Graph
 from ..ir.index_maps import Index, Var, linear
-from ..ops.propagation import Choose, FromIndex, Load, Request
+from ..ops.propagation import Choose, ElementRequest, FromIndex, LoadOwn
 from ..planning.access import Trace, trace
 from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
 from ..planning.placement import within
@@ -15,7 +15,7 @@ from .context import Context
 
 
 @dataclass
-class Split:
+class RowSplit:
     """The loops over a row of `size` elements: (variable, stride) from the outermost loop inwards, then `unrolled` elements that
     are written out."""
 
@@ -31,7 +31,7 @@ class Split:
         return position
 
 
-def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
+def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> RowSplit:
     """The loops over a row of `size` elements, split at all strides of `required` and at those of `wanted` that divide evenly. The
     innermost loops are unrolled as long as that gives at most `unroll_below` elements and at most 16; one loop always remains."""
     chosen = sorted(required)
@@ -45,7 +45,7 @@ def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int
     while len(extents) > 1 and extents[0][0] * unrolled <= unroll_below and unrolled * extents[0][0] <= 16:
         unrolled *= extents.pop(0)[0]
     variables = tuple((Var(f"k{size}_{stride}", extent), stride) for extent, stride in reversed(extents))
-    return Split(size, variables, unrolled)
+    return RowSplit(size, variables, unrolled)
 
 
 @dataclass
@@ -110,11 +110,11 @@ def result_number(graph: Graph, node: int) -> int:
     return value
 
 
-def indices_of(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
+def indices_of(graph: Graph, steps: Trace, roots: tuple[ElementRequest, ...]) -> list[Index]:
     """All indices that a loop with the trace `steps` would have to compute: positions of roots and loads, guards, and iotas."""
     found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
     for request, step in steps.steps.items():
-        if isinstance(step, Load):
+        if isinstance(step, LoadOwn):
             found.append(step.flat)
             found.extend(bound.index for bound in request.guard)
         elif isinstance(step, FromIndex):

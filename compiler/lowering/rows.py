@@ -15,7 +15,7 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import ZERO, Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
-from ..ops.propagation import Load, Request
+from ..ops.propagation import ElementRequest, LoadOwn
 from ..planning.access import Trace, trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import (
@@ -37,7 +37,7 @@ from .ahead import AheadOfRows
 from .context import BufferNumbers, Context
 from .passes import (
     Member,
-    Split,
+    RowSplit,
     assign_passes,
     by_shape,
     indices_of,
@@ -46,7 +46,7 @@ from .passes import (
     split_row,
 )
 from .reduction.reduce import flush_partials, fold_across, fold_body
-from .tiles import Tiles, Visit, plan_tiles
+from .tiles import SegmentVisit, Tiles, plan_tiles
 from .values import Emitter, RowResult
 
 LONG_SUM = 16384  # a sum over a longer row is cut into blocks, so that a lane adds up at most 512 numbers in sequence
@@ -67,7 +67,7 @@ class RowLowering:
         self.graph: Graph = context.graph
         self.emitter = Emitter(context.graph, BufferNumbers(context), context.row)
         self.row_index = Index.of_var(context.row)
-        self.splits: dict[int, Split] = {}
+        self.splits: dict[int, RowSplit] = {}
         self.flushes: list[tuple[Member, str, int]] = []
         self._filling: set[int] = set()  # nodes that the current pass keeps for later passes
         self._ahead: AheadOfRows | None = AheadOfRows(context, self.emitter)
@@ -128,10 +128,10 @@ class RowLowering:
             loops.Blocks(panel_rows, emitter.pop(), "panel") if panels else loops.Blocks(BLOCK_ROWS, emitter.pop()),
         )
 
-    def _roots(self, member: Member, inner: Index) -> tuple[Request, ...]:
+    def _roots(self, member: Member, inner: Index) -> tuple[ElementRequest, ...]:
         return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))
 
-    def _split(self, size: int) -> Split:
+    def _split(self, size: int) -> RowSplit:
         variable = within(size)
         wanted: set[int] = set()
         required: set[int] = set()
@@ -155,7 +155,7 @@ class RowLowering:
                 split = split_row(size, wanted | {cut}, required | {cut}, self.context.target.unroll_row - 1)
         return split
 
-    def _split_of(self, member: Member) -> Split:
+    def _split_of(self, member: Member) -> RowSplit:
         """The loops over the member's row. On a GPU, a variadic reduction to one result per row has a single loop, which workers
         share; with several results per row, each worker computes some of them."""
         size, node = member.mapping.inner, self.graph.nodes[member.segment.node]
@@ -167,7 +167,7 @@ class RowLowering:
 
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass should keep for a later pass, and declares tiles of the row for them."""
-        visits: list[Visit] = []
+        visits: list[SegmentVisit] = []
         for number, members in enumerate(passes):
             for member in members:
                 split = self._split_of(member)
@@ -179,12 +179,12 @@ class RowLowering:
                     inner = split.inner(unrolled)
                     roots = self._roots(member, inner)
                     buffer = self.context.stores_of(node)[0] if value else None
-                    visits.append(Visit(number, roots, self._tracer(roots), inner, split.size, buffer))
+                    visits.append(SegmentVisit(number, roots, self._tracer(roots), inner, split.size, buffer))
         splits = [self._split_of(member) for members in passes for member in members]
         variables = frozenset(variable for split in splits for variable, _ in split.variables)
         plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile)
 
-    def _tracer(self, roots: tuple[Request, ...]) -> Callable[[Tiles], Trace]:
+    def _tracer(self, roots: tuple[ElementRequest, ...]) -> Callable[[Tiles], Trace]:
         return lambda tiles: trace(self.graph, roots, self.context.stored, tiles)
 
     def _declare_tile(self, node: int, size: int) -> str:
@@ -246,7 +246,7 @@ class RowLowering:
         for member in reductions:
             self._finish(member, general)
 
-    def _width(self, split: Split) -> int:
+    def _width(self, split: RowSplit) -> int:
         if not split.variables:
             return 1
         extent = split.variables[-1][0].extent
@@ -255,7 +255,7 @@ class RowLowering:
             width //= 2
         return width
 
-    def _prepare(self, member: Member, split: Split) -> None:
+    def _prepare(self, member: Member, split: RowSplit) -> None:
         segment, mapping = member.segment, member.mapping
         node = self.graph.nodes[segment.node]
         member.spans = spans_rows(segment, mapping)
@@ -273,7 +273,7 @@ class RowLowering:
     def _kept_count(self, member: Member) -> int:
         return math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
 
-    def _kept_unrolled(self, member: Member, split: Split) -> int:
+    def _kept_unrolled(self, member: Member, split: RowSplit) -> int:
         """Number of result elements among the unrolled elements of the row."""
         return len({str(self._kept_position(member, Index(u))) for u in range(split.unrolled)})
 
@@ -284,7 +284,7 @@ class RowLowering:
         shape = self.graph.nodes[member.segment.node].shape
         return linear(result_position(member.segment, point), shape) - row * member.slice_size
 
-    def _declare(self, member: Member, split: Split, general: bool) -> None:
+    def _declare(self, member: Member, split: RowSplit, general: bool) -> None:
         """Declares the accumulators, which live for a row or for the task."""
         count = self._kept_count(member)
         if general:
@@ -306,7 +306,7 @@ class RowLowering:
     def _declare_general(self, member: Member, count: int) -> None:
         node = self.graph.nodes[member.segment.node]
         first = len(node.operands) // 2
-        inits = [Request(operand, ()) for operand in node.operands[first:]]
+        inits = [ElementRequest(operand, ()) for operand in node.operands[first:]]
         self.emitter.emit(trace(self.graph, inits, self.context.stored))
         member.lanes = []
         for request in inits:
@@ -317,7 +317,7 @@ class RowLowering:
             self.emitter.put(Loop(variable, count, LoopKind.SIMD if count > 1 else LoopKind.SERIAL, (fill,)), 1)
             member.lanes.append(name)
 
-    def _innermost(self, members: list[Member], split: Split, general: bool) -> None:
+    def _innermost(self, members: list[Member], split: RowSplit, general: bool) -> None:
         """The body of the innermost loop: all values first, then all stores, because an output may be in an input's
         memory."""
         emitter = self.emitter
@@ -352,7 +352,7 @@ class RowLowering:
         found: list[loops.Statement] = []
         for request, step in steps.steps.items():
             kept = tiles.kept.get(request.node)
-            if kept is None or isinstance(step, Load) or request.node in tiles.filled or kept.slice_size != size:
+            if kept is None or isinstance(step, LoadOwn) or request.node in tiles.filled or kept.slice_size != size:
                 continue
             if tiles.place(request) == inner:
                 self._filling.add(request.node)
@@ -360,13 +360,13 @@ class RowLowering:
                     found.append(Assign(kept.tile, inner, self.emitter.name_of(request)))
         return found
 
-    def _value(self, member: Member, root: Request) -> str:
+    def _value(self, member: Member, root: ElementRequest) -> str:
         """The name of a root's value; outside the window of a reduce_window, that is the initial value."""
         name = self.emitter.name_of(root)
         node = self.graph.nodes[member.segment.node]
         if node.op != "reduce_window" or not root.guard:
             return name
-        init = Request(node.operands[1], ())
+        init = ElementRequest(node.operands[1], ())
         self.emitter.emit(trace(self.graph, [init], self.context.stored))
         other = self.emitter.name_of(init)
         depth = max(self.emitter.depth_of_name(name), self.emitter.depth_of_guard(root.guard))
@@ -430,7 +430,7 @@ class RowLowering:
         for local, name in zip_strict(member.lanes, results):
             emitter.put(Assign(local, position, name))
 
-    def _collapse(self, member: Member, split: Split, width: int) -> None:
+    def _collapse(self, member: Member, split: RowSplit, width: int) -> None:
         """Combines the lanes to one number, which is stored where the result is kept."""
         emitter = self.emitter
         kind = kind_of(self.graph, member.segment)
@@ -469,7 +469,7 @@ class RowLowering:
         node = self.graph.nodes[member.segment.node]
         if node.op != "reduce_window":
             return name
-        init = Request(node.operands[1], ())
+        init = ElementRequest(node.operands[1], ())
         self.emitter.emit(trace(self.graph, [init], self.context.stored))
         merge = loops.Merge(kind_of(self.graph, member.segment), name, self.emitter.name_of(init))
         return self.emitter.let(member.accumulator, merge, len(self.emitter.scopes) - 1)
@@ -492,7 +492,7 @@ class RowLowering:
         node = self.graph.nodes[member.segment.node]
         if node.op != "reduce_window":
             return
-        init = Request(node.operands[1], ())
+        init = ElementRequest(node.operands[1], ())
         self.emitter.emit(trace(self.graph, [init], self.context.stored))
         count = self._kept_count(member)
         variable = Var(f"i{self.emitter.fresh()}", count)

@@ -17,7 +17,7 @@ from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from ..loops import loops
 from ..loops.loops import Assign, Find, If, LetIndex, Local, Loop, LoopKind, Statement, Visit
-from ..ops.propagation import Request, start_variable
+from ..ops.propagation import ElementRequest, start_variable
 from ..ops.table import literal_text
 from ..planning.access import trace
 from ..planning.execution import Execution, Mode
@@ -197,7 +197,7 @@ class _Scatter:
             where = list(where_batch)
             if self.work.numbers.index_vector_dim < len(self.indices.shape):
                 where.insert(self.work.numbers.index_vector_dim, Index(k))
-            request = Request(self.node.operands[1], tuple(where))
+            request = ElementRequest(self.node.operands[1], tuple(where))
             start = start_variable(request, UNCLAMPED, clamped=False)
             emitter.emit(trace(self.graph, [request], self.context.stored))
             emitter.define_starts_of(start)
@@ -224,7 +224,7 @@ class _Scatter:
             position[d] = index
         for d, index in zip_strict(self.work.numbers.offset_dims, self._window_index(piece)):
             position[d] = index
-        update = Request(self.node.operands[2], tuple(position))
+        update = ElementRequest(self.node.operands[2], tuple(position))
         emitter.emit(trace(self.graph, [update], self.context.stored))
         return emitter.name_of(update)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear
-from ..ops.propagation import Apply, Choose, Request, sources
+from ..ops.propagation import Apply, Choose, ElementRequest, sources
 from ..planning.access import Trace
 from ..targets.targets import Target
 from .context import slice_cost
@@ -44,7 +44,7 @@ class Tiles:
         count = self.graph.nodes[node].element_count
         return count // self.rows if count % self.rows == 0 else None
 
-    def place(self, request: Request) -> Index | None:
+    def place(self, request: ElementRequest) -> Index | None:
         """The element's position within the row's slice of its node; None if it may be in another row's slice."""
         size = self.slice_size(request.node)
         if size is None or request.guard:
@@ -55,16 +55,16 @@ class Tiles:
         return place
 
     def __contains__(self, request: object) -> bool:
-        return isinstance(request, Request) and request.node in self.filled and self.place(request) is not None
+        return isinstance(request, ElementRequest) and request.node in self.filled and self.place(request) is not None
 
 
 @dataclass(frozen=True)
-class Visit:
+class SegmentVisit:
     """One segment in one pass, for the planning of tiles: its trace at element `inner` of a row of `size` elements. `steps`: traces
     `roots`, given the tiles that are known so far."""
 
     pass_number: int
-    roots: tuple[Request, ...]
+    roots: tuple[ElementRequest, ...]
     steps: Callable[[Tiles], Trace]
     inner: Index
     size: int
@@ -73,7 +73,7 @@ class Visit:
 
 def plan_tiles(
     tiles: Tiles,
-    visits: Sequence[Visit],
+    visits: Sequence[SegmentVisit],
     loop_variables: frozenset[Var],
     target: Target,
     declare: Callable[[int, int], str],
@@ -113,15 +113,15 @@ def plan_tiles(
 
 
 def _frontier(
-    tiles: Tiles, steps: Trace, roots: Iterable[Request], made: set[int], loop_variables: frozenset[Var]
-) -> list[Request]:
+    tiles: Tiles, steps: Trace, roots: Iterable[ElementRequest], made: set[int], loop_variables: frozenset[Var]
+) -> list[ElementRequest]:
     """Elements that an earlier pass has computed, that this pass reads for something new, and that change along the
     row."""
 
-    def known(request: Request) -> bool:
+    def known(request: ElementRequest) -> bool:
         return request.node in made and request.node not in tiles.kept and tiles.place(request) is not None
 
-    found: dict[Request, None] = {}
+    found: dict[ElementRequest, None] = {}
     candidates = [*roots]
     for request, step in steps.steps.items():
         if not known(request):

@@ -7,7 +7,7 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, unravel
 from ..loops import loops
 from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store
-from ..ops.propagation import Request
+from ..ops.propagation import ElementRequest
 from ..planning.access import Trace, trace
 from ..planning.mapping import Segment, roots_of
 from ..planning.transposes import APART, TiledTranspose
@@ -45,13 +45,13 @@ class _Lowering:
         emitter.put(Loop(row, row.extent, LoopKind.SERIAL, emitter.pop(), bounds=("first_row", "last_row")))
         return emitter.pop()
 
-    def _trace(self, segment: Segment) -> tuple[Request, Trace]:
+    def _trace(self, segment: Segment) -> tuple[ElementRequest, Trace]:
         (root,) = roots_of(self.graph, segment, self.point)
         return root, trace(self.graph, (root,), self.context.stored)
 
-    def _squares(self, traces: list[Trace]) -> dict[Request, str]:
+    def _squares(self, traces: list[Trace]) -> dict[ElementRequest, str]:
         """The elements that go through shared memory, with each one's array, as far as there is room for them."""
-        found: dict[Request, str] = {}
+        found: dict[ElementRequest, str] = {}
         room = self.context.target.tile_bytes
         for request, flat in (load for steps in traces for load in steps.loads()):
             terms = {a: c for c, a in flat.terms if isinstance(a, Digit)}
@@ -88,7 +88,7 @@ class _Lowering:
             emitter.put(LetIndex(place, name, clamped and not bound.always))
             emitter.scopes[-1].variables.add(place)
 
-    def _fill(self, squares: dict[Request, str]) -> None:
+    def _fill(self, squares: dict[ElementRequest, str]) -> None:
         """Reads the squares. Beyond the tensor's end, the last element is read again: without branches, a thread issues all its
         loads before it waits for one."""
         emitter, (down, along) = self.emitter, self.transpose.sides
@@ -101,7 +101,7 @@ class _Lowering:
             emitter.put(Assign(square, place, emitter.name_of(request)))
         emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, emitter.pop()))
 
-    def _write(self, squares: dict[Request, str], traces: list[tuple[Segment, Request, Trace]]) -> None:
+    def _write(self, squares: dict[ElementRequest, str], traces: list[tuple[Segment, ElementRequest, Trace]]) -> None:
         emitter, (down, along) = self.emitter, self.transpose.sides
         variable = Var("y", down * along)
         place, bounds = self._places(variable, along, down_first=False)

@@ -15,7 +15,18 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Guard, Index, Var
 from ..loops import loops
 from ..loops.loops import Let, LetIndex, Statement
-from ..ops.propagation import Apply, Choose, Forward, FromIndex, Load, Request, Splat, StartSource, Step, starts_in
+from ..ops.propagation import (
+    Apply,
+    Choose,
+    ElementAnswer,
+    ElementRequest,
+    Forward,
+    FromIndex,
+    LoadOwn,
+    Splat,
+    StartSource,
+    starts_in,
+)
 from ..ops.table import literal_text
 from ..planning.access import Trace
 from .tiles import Tiles
@@ -28,7 +39,7 @@ class Scope:
 
     variable: Var | None
     statements: list[Statement] = field(default_factory=list)
-    names: dict[Request, str] = field(default_factory=dict)
+    names: dict[ElementRequest, str] = field(default_factory=dict)
     variables: set[Var] = field(default_factory=set)
 
 
@@ -100,7 +111,7 @@ class Emitter:
         """The depth of the outermost scope in which all variables of `guard` are known."""
         return max((self.depth_of_index(bound.index) for bound in guard), default=0)
 
-    def name_of(self, request: Request) -> str:
+    def name_of(self, request: ElementRequest) -> str:
         """The name (or literal) of a request that has been emitted. Raises KeyError if it has not."""
         for scope in reversed(self.scopes):
             name = scope.names.get(request)
@@ -108,7 +119,7 @@ class Emitter:
                 return name
         raise KeyError(str(request))
 
-    def is_known(self, request: Request) -> bool:
+    def is_known(self, request: ElementRequest) -> bool:
         """Whether the request's value has a name."""
         return any(request in scope.names for scope in self.scopes)
 
@@ -116,7 +127,7 @@ class Emitter:
         """The depth of the scope that defines `name`; 0 if none is known (a literal, for example)."""
         return self._depth_of.get(name, 0)
 
-    def let(self, dtype: DType, value: loops.Value, depth: int, request: Request | None = None) -> str:
+    def let(self, dtype: DType, value: loops.Value, depth: int, request: ElementRequest | None = None) -> str:
         """Defines a new name for `value` in the scope at `depth` and returns it; remembers it as the value of `request`, if
         given."""
         name = self.fresh()
@@ -150,7 +161,7 @@ class Emitter:
                 self.put(LetIndex(variable, name, source.clamped), depth)
                 self.scopes[depth].variables.add(variable)
 
-    def _emit_step(self, request: Request, step: Step) -> None:
+    def _emit_step(self, request: ElementRequest, step: ElementAnswer) -> None:
         node = self.graph.nodes[request.node]
         if isinstance(step, Splat):
             self.scopes[0].names[request] = literal_text(node.dtype, step.value)
@@ -158,7 +169,7 @@ class Emitter:
             self._define_starts(starts_in(step.source))
             name = self.name_of(step.source)
             self.scopes[self.depth_of_name(name)].names[request] = name
-        elif isinstance(step, Load):
+        elif isinstance(step, LoadOwn):
             self._emit_load(request, step.flat)
         elif isinstance(step, FromIndex):
             self.let(node.dtype, loops.FromIndex(step.index), self.depth_of_index(step.index), request)
@@ -170,7 +181,7 @@ class Emitter:
         else:
             self._emit_choose(request, step, node.dtype)
 
-    def _emit_choose(self, request: Request, step: Choose, dtype: DType) -> None:
+    def _emit_choose(self, request: ElementRequest, step: Choose, dtype: DType) -> None:
         for guard, _ in step.cases:
             self._define_starts(
                 (variable, variable.source)
@@ -186,7 +197,7 @@ class Emitter:
         )
         self.let(dtype, loops.Choose(cases, otherwise), depth, request)
 
-    def _emit_load(self, request: Request, flat: Index) -> None:
+    def _emit_load(self, request: ElementRequest, flat: Index) -> None:
         node = self.graph.nodes[request.node]
         guard_depth = self.depth_of_guard(request.guard)
         if request in self.tiles:
@@ -210,7 +221,7 @@ class Emitter:
                 converted = loops.Convert(result.accumulator, name)
                 self.let(node.dtype, converted, depth, request)
 
-    def _emit_kept(self, request: Request, flat: Index) -> None:
+    def _emit_kept(self, request: ElementRequest, flat: Index) -> None:
         """An element that an earlier pass of the row has kept in a tile, or in the output that it wrote."""
         node, kept = self.graph.nodes[request.node], self.tiles.kept[request.node]
         if kept.tile is None:

@@ -40,7 +40,7 @@ Bound: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Step:
+class ComputedNode:
     """One op as the oracle computed it: the node, its operands' nodes, values and bounds, and the result."""
 
     node: Node
@@ -50,7 +50,7 @@ class Step:
     result: _AnyArray
 
 
-ErrorRule: TypeAlias = Callable[[Step], Bound]
+ErrorRule: TypeAlias = Callable[[ComputedNode], Bound]
 
 UNIT_ROUNDOFF: Final[Mapping[DType, float]] = {
     DType.F16: 2.0**-11,
@@ -130,7 +130,7 @@ def ambiguous(where: _AnyArray) -> Bound:
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
-def _any_error(step: Step) -> _AnyArray:
+def _any_error(step: ComputedNode) -> _AnyArray:
     shape = step.result.shape
     found = np.zeros(shape, bool)
     for bound in step.bounds:
@@ -141,17 +141,17 @@ def _any_error(step: Step) -> _AnyArray:
 # ---- element-wise rules --------------------------------------------------------------------------------------------
 
 
-def exact(step: Step) -> Bound:
+def exact(step: ComputedNode) -> Bound:
     """The rule of ops without operands: the inherited bound is 0."""
     return no_error(step.result.shape)
 
 
-def inherit(step: Step) -> Bound:
+def inherit(step: ComputedNode) -> Bound:
     """The result has the bound of the first operand."""
     return step.bounds[0]
 
 
-def fragile(step: Step) -> Bound:
+def fragile(step: ComputedNode) -> Bound:
     """If any operand may be in error, the result is ambiguous."""
     return ambiguous(_any_error(step))
 
@@ -160,7 +160,7 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
     """The rule of a function of one variable that is monotonic wherever it is finite: the largest distance at both ends of the
     operand's interval."""
 
-    def rule(step: Step) -> Bound:
+    def rule(step: ComputedNode) -> Bound:
         x, bound = step.values[0], step.bounds[0]
         if is_exact(bound):
             return no_error(step.result.shape)
@@ -171,20 +171,20 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
     return rule
 
 
-def oscillating(step: Step) -> Bound:
+def oscillating(step: ComputedNode) -> Bound:
     """sin and cos: the operand's bound, since the slope is at most 1, but at most 2, the width of the range."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 
 
-def tangent(step: Step) -> Bound:
+def tangent(step: ComputedNode) -> Bound:
     """tan: as for a monotonic function, but ambiguous where the operand's interval may hold a pole."""
     x, bound = step.values[0], step.bounds[0]
     pole = (bound > 0) & (np.abs(np.cos(x)) <= bound)
     return np.where(pole, np.inf, monotone(np.tan)(step))
 
 
-def add(step: Step) -> Bound:
+def add(step: ComputedNode) -> Bound:
     """The operands' bounds add up."""
     first, second = step.bounds
     if first.shape == second.shape and (is_exact(first) or is_exact(second)):
@@ -192,7 +192,7 @@ def add(step: Step) -> Bound:
     return first + second
 
 
-def multiply(step: Step) -> Bound:
+def multiply(step: ComputedNode) -> Bound:
     """First and second order terms; an exact Inf times a factor that is certainly not zero is exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if not step.node.dtype.is_float:
@@ -215,7 +215,7 @@ def multiply(step: Step) -> Bound:
     return np.where(certain, 0.0, clean(reach))
 
 
-def divide(step: Step) -> Bound:
+def divide(step: ComputedNode) -> Bound:
     """The bound for the smallest divisor (in magnitude) of the operand's interval; ambiguous if the interval holds zero, unless the
     divisor is exactly zero."""
     if not step.node.dtype.is_float:
@@ -232,7 +232,7 @@ def divide(step: Step) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, reach)
 
 
-def remainder(step: Step) -> Bound:
+def remainder(step: ComputedNode) -> Bound:
     """Ambiguous if the quotient's integer part may differ; else the bounds of x - n y, n being that part."""
     if not step.node.dtype.is_float:
         return fragile(step)
@@ -245,7 +245,7 @@ def remainder(step: Step) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(jumps, np.inf, reach))
 
 
-def extreme(step: Step) -> Bound:
+def extreme(step: ComputedNode) -> Bound:
     """maximum and minimum: the bound of the operand that certainly wins, else the larger of the two bounds."""
     if step.node.dtype is DType.PRED:
         return logical(step)
@@ -255,7 +255,7 @@ def extreme(step: Step) -> Bound:
     return np.where(x - ex > y + ey, ex, np.where(y - ey > x + ex, ey, np.maximum(ex, ey)))
 
 
-def power(step: Step) -> Bound:
+def power(step: ComputedNode) -> Bound:
     """The largest distance at the four corners of the operands' intervals; ambiguous at poles and at the edge of the domain."""
     if not step.node.dtype.is_float:
         return fragile(step)
@@ -268,7 +268,7 @@ def power(step: Step) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(unclear, np.inf, reach))
 
 
-def arctangent2(step: Step) -> Bound:
+def arctangent2(step: ComputedNode) -> Bound:
     """By the slope at the point of the operands' box that is nearest to the origin; ambiguous at the branch cut."""
     (y, x), (ey, ex) = step.values, step.bounds
     branch_cut = (x - ex <= 0) & (np.abs(y) <= ey) & (ey > 0)
@@ -277,7 +277,7 @@ def arctangent2(step: Step) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(branch_cut, np.inf, reach))
 
 
-def logical(step: Step) -> Bound:
+def logical(step: ComputedNode) -> Bound:
     """and, or (and min, max) of booleans: one certain operand can decide the result."""
     if step.node.dtype is not DType.PRED:
         return fragile(step)
@@ -287,7 +287,7 @@ def logical(step: Step) -> Bound:
     return np.where(decided, 0.0, fragile(step))
 
 
-def compare(step: Step) -> Bound:
+def compare(step: ComputedNode) -> Bound:
     """Ambiguous if the operands are closer than the sum of their bounds, unless both are exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if is_exact(ex) and is_exact(ey) and not step.node.attributes.get("total_order"):
@@ -304,7 +304,7 @@ def compare(step: Step) -> Bound:
     return ambiguous(unclear)
 
 
-def select(step: Step) -> Bound:
+def select(step: ComputedNode) -> Bound:
     """Where the predicate is ambiguous, the bound is the distance between the two values plus the larger of their bounds, so that a
     function that a select makes continuous (an absolute value, a relu) keeps a finite bound at the seam. For pred: ambiguous if the
     two values differ."""
@@ -323,7 +323,7 @@ def select(step: Step) -> Bound:
     return np.where(unclear > 0, either, chosen)
 
 
-def clamp(step: Step) -> Bound:
+def clamp(step: ComputedNode) -> Bound:
     """The largest distance at both ends of the operands' intervals, since clamp is monotonic in each operand."""
     (low, x, high), (el, ex, eh) = (value.astype(np.float64) for value in step.values), step.bounds
     above = reference.clamp(low + el, x + ex, high + eh)
@@ -334,7 +334,7 @@ def clamp(step: Step) -> Bound:
     return np.where(_any_error(step), np.where(unclear, np.inf, reach), 0.0)
 
 
-def convert(step: Step) -> Bound:
+def convert(step: ComputedNode) -> Bound:
     """To integer: the distance at both ends of the operand's interval. To pred: ambiguous if zero is within the bound. To
     float: the operand's bound."""
     x, bound = step.values[0], step.bounds[0]
@@ -352,7 +352,7 @@ def convert(step: Step) -> Bound:
     return bound
 
 
-def bitcast_convert(step: Step) -> Bound:
+def bitcast_convert(step: ComputedNode) -> Bound:
     """Ambiguous if the operand is in error, or is a NaN."""
     unclear = step.bounds[0] > 0
     if step.sources[0].dtype.is_float:
@@ -360,7 +360,7 @@ def bitcast_convert(step: Step) -> Bound:
     return ambiguous(unclear)
 
 
-def reduce_precision(step: Step) -> Bound:
+def reduce_precision(step: ComputedNode) -> Bound:
     """One unit of the narrower mantissa; ambiguous near the narrower overflow threshold."""
     x, bound = step.values[0], step.bounds[0]
     exponent, mantissa = (int(step.node.attributes[key]) for key in ("exponent_bits", "mantissa_bits"))  # type: ignore[arg-type]
@@ -379,13 +379,13 @@ def reduce_precision(step: Step) -> Bound:
 def moved(function: reference.Reference) -> ErrorRule:
     """The rule of an op that only moves elements: bounds move as the values do."""
 
-    def rule(step: Step) -> Bound:
+    def rule(step: ComputedNode) -> Bound:
         return np.asarray(function(step.node, step.sources, step.bounds), dtype=np.float64)
 
     return rule
 
 
-def gather(step: Step) -> Bound:
+def gather(step: ComputedNode) -> Bound:
     """The bounds of the gathered elements; ambiguous if their index is in error."""
     bound = np.asarray(reference.gather(step.node, step.sources, (step.bounds[0], step.values[1])), dtype=np.float64)
     if not step.bounds[1].any():
@@ -398,14 +398,14 @@ def gather(step: Step) -> Bound:
     return np.where(unclear.reshape(along), np.inf, bound)
 
 
-def dynamic_slice(step: Step) -> Bound:
+def dynamic_slice(step: ComputedNode) -> Bound:
     """The bounds of the slice; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[1:]):
         return np.full(step.node.shape, np.inf)
     return np.asarray(reference.dynamic_slice(step.node, step.sources, (step.bounds[0], *step.values[1:])))
 
 
-def dynamic_update_slice(step: Step) -> Bound:
+def dynamic_update_slice(step: ComputedNode) -> Bound:
     """The bounds of operand and update; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[2:]):
         return np.full(step.node.shape, np.inf)
@@ -520,7 +520,7 @@ def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype
     return np.where(fold(np.logical_or, bound > 0), np.where(unknown, np.inf, reach), 0.0)
 
 
-def reduce(step: Step) -> Bound:
+def reduce(step: ComputedNode) -> Bound:
     """The bound of a reduction in any order."""
     dimensions = step.node.attributes["dimensions"]
     assert isinstance(dimensions, tuple)
@@ -529,7 +529,7 @@ def reduce(step: Step) -> Bound:
     return reduction_bound(step.values[0], step.bounds[0], step.result, kind, step.node.dtype, axes)
 
 
-def reduce_window(step: Step) -> Bound:
+def reduce_window(step: ComputedNode) -> Bound:
     """The bound of a window's reduction in any order, with its initial value; ambiguous if that is in error."""
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
@@ -551,12 +551,12 @@ def reduce_window(step: Step) -> Bound:
     return np.asarray(reach)
 
 
-def scan(step: Step) -> Bound:
+def scan(step: ComputedNode) -> Bound:
     """The bound of each prefix, reduced in any order."""
     return _scan_bound(step, reference.prefix_of_scan(step.node))
 
 
-def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
+def _scan_bound(step: ComputedNode, prefix: reference.Prefix) -> Bound:
     """Each result is a reduction, in any order, of the start and the elements so far."""
     (x, start), (bound, start_bound) = step.values, step.bounds
     results = step.node.shape[prefix.dimension]
@@ -567,7 +567,7 @@ def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
     return folded_bound(terms, bounds, step.result, str(step.node.attributes["kind"]), step.node.dtype, folding)
 
 
-def scatter(step: Step) -> Bound:
+def scatter(step: ComputedNode) -> Bound:
     """The bound of all updates of a place, applied in any order; ambiguous if an index is in error."""
     (x, indices, updates), (bound, index_bound, update_bound) = step.values, step.bounds
     dtype, kind = step.node.dtype, str(step.node.attributes["kind"])

@@ -154,6 +154,7 @@ def is_any(dtype: DType) -> bool:
 
 
 def compare(request: NewNode) -> ShapeAndType:
+    """Two operands of one shape and dtype give a pred of that shape. `total_order` needs floats."""
     direction = request.attribute("direction", str)
     if direction not in COMPARE_DIRECTIONS:
         raise request.fail(f"direction={direction}", f"one of {', '.join(COMPARE_DIRECTIONS)}")
@@ -164,6 +165,7 @@ def compare(request: NewNode) -> ShapeAndType:
 
 
 def select(request: NewNode) -> ShapeAndType:
+    """A pred and two operands of one dtype, all of one shape; the result is as the latter two."""
     predicate, on_true, on_false = request.operands
     if predicate.dtype is not DType.PRED or on_true.dtype is not on_false.dtype:
         raise request.fail([node.dtype.value for node in request.operands], "pred and twice the same dtype")
@@ -171,10 +173,12 @@ def select(request: NewNode) -> ShapeAndType:
 
 
 def convert(request: NewNode) -> ShapeAndType:
+    """The operand's shape with the requested dtype."""
     return request.operands[0].shape, request.wanted_dtype()
 
 
 def bitcast_convert(request: NewNode) -> ShapeAndType:
+    """The operand's shape with the requested dtype, whose elements must be as wide; not from or to pred."""
     source, dtype = request.operands[0], request.wanted_dtype()
     if source.dtype.size_bytes != dtype.size_bytes or DType.PRED in (source.dtype, dtype):
         raise request.fail(dtype.value, f"a dtype of {source.dtype.size_bytes} bytes per element, not pred")
@@ -182,18 +186,21 @@ def bitcast_convert(request: NewNode) -> ShapeAndType:
 
 
 def reduce_precision(request: NewNode) -> ShapeAndType:
+    """As its operand, a float; the format has at least one bit of exponent and none or more of mantissa."""
     if request.attribute("exponent_bits", int) < 1 or request.attribute("mantissa_bits", int) < 0:
         raise request.fail(dict(request.attributes), "exponent_bits >= 1 and mantissa_bits >= 0")
     return elementwise(is_float, "a float dtype")(request)
 
 
 def parameter(request: NewNode) -> ShapeAndType:
+    """The requested shape and dtype; `number` is at least 0."""
     if request.attribute("number", int) < 0:
         raise request.fail(request.attributes["number"], "a parameter number of at least 0")
     return request.wanted_shape(), request.wanted_dtype()
 
 
 def constant(request: NewNode) -> ShapeAndType:
+    """The shape and dtype of `literal`."""
     value = request.attribute("literal", Literal).value
     try:
         return value.shape, DType.of(value.dtype)
@@ -202,6 +209,7 @@ def constant(request: NewNode) -> ShapeAndType:
 
 
 def iota(request: NewNode) -> ShapeAndType:
+    """The requested shape and dtype, a number; `dimension` is one of the shape's."""
     shape, dtype = request.wanted_shape(), request.wanted_dtype()
     if not 0 <= request.attribute("dimension", int) < len(shape):
         raise request.fail(f"dimension={request.attributes['dimension']}", f"a dimension of {shape}")
@@ -211,6 +219,7 @@ def iota(request: NewNode) -> ShapeAndType:
 
 
 def broadcast(request: NewNode) -> ShapeAndType:
+    """The requested shape: dimension i of the operand is `dimensions[i]` of the result, in increasing order and of equal extent."""
     source, shape = request.operands[0], request.wanted_shape()
     dimensions = request.dimension_numbers("dimensions", len(shape))
     if len(dimensions) != len(source.shape) or list(dimensions) != sorted(dimensions):
@@ -221,6 +230,7 @@ def broadcast(request: NewNode) -> ShapeAndType:
 
 
 def reshape(request: NewNode) -> ShapeAndType:
+    """The requested shape, which has as many elements as the operand."""
     source, shape = request.operands[0], request.wanted_shape()
     count = 1
     for extent in shape:
@@ -231,6 +241,7 @@ def reshape(request: NewNode) -> ShapeAndType:
 
 
 def transpose(request: NewNode) -> ShapeAndType:
+    """Dimension i of the result is `permutation[i]` of the operand."""
     source = request.operands[0]
     permutation = request.integers("permutation", len(source.shape))
     if sorted(permutation) != list(range(len(source.shape))):
@@ -239,6 +250,7 @@ def transpose(request: NewNode) -> ShapeAndType:
 
 
 def slice_(request: NewNode) -> ShapeAndType:
+    """In each dimension the elements from `start` to `limit` (exclusive), each `strides`-th; 0 <= start <= limit <= extent."""
     source = request.operands[0]
     rank = len(source.shape)
     starts, limits, strides = (request.integers(key, rank) for key in ("start", "limit", "strides"))
@@ -251,6 +263,8 @@ def slice_(request: NewNode) -> ShapeAndType:
 
 
 def pad(request: NewNode) -> ShapeAndType:
+    """The operand with `interior` elements between its elements, and `low` and `high` elements before and behind. Negative `low`
+    and `high` cut elements off. The second operand is the scalar padding value."""
     source, value = request.operands
     rank = len(source.shape)
     lows, highs, interiors = (request.integers(key, rank) for key in ("low", "high", "interior"))
@@ -268,6 +282,8 @@ def pad(request: NewNode) -> ShapeAndType:
 
 
 def patches(request: NewNode) -> ShapeAndType:
+    """The windows of `sizes` elements, `dilations` apart, that begin at each `strides`-th element of `dimensions`. Each of these
+    dimensions counts windows then, and the places within a window are new dimensions behind the last of them."""
     source = request.operands[0]
     dimensions = request.attribute("dimensions", tuple)
     count = len(dimensions)
@@ -289,6 +305,7 @@ def patches(request: NewNode) -> ShapeAndType:
 
 
 def concatenate(request: NewNode) -> ShapeAndType:
+    """The operands one after the other along `dimension`; they agree in dtype and in all other extents."""
     if not request.operands:
         raise request.fail("no operands", "at least one")
     first = request.operands[0]
@@ -304,6 +321,7 @@ def concatenate(request: NewNode) -> ShapeAndType:
 
 
 def reverse(request: NewNode) -> ShapeAndType:
+    """As its operand; `dimensions` are distinct dimensions of it."""
     source = request.operands[0]
     request.dimension_numbers("dimensions", len(source.shape))
     return source.shape, source.dtype
@@ -323,12 +341,15 @@ def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
 
 
 def reduce(request: NewNode) -> ShapeAndType:
+    """The operand's shape without `dimensions`; `kind` suits the dtype."""
     source = request.operands[0]
     _reduce_kind(request, source.dtype)
     return _without(source.shape, request.dimension_numbers("dimensions", len(source.shape))), source.dtype
 
 
 def reduce_general(request: NewNode) -> ShapeAndType:
+    """n inputs of one shape and n scalar initial values give the inputs' shape without `dimensions`, with the dtype of input
+    `result`. `body` takes 2n scalars, the accumulators and then the elements, and returns n."""
     count, odd = divmod(len(request.operands), 2)
     if odd or not count:
         raise request.fail(f"{len(request.operands)} operands", "n inputs and then n scalar initial values")
@@ -351,6 +372,7 @@ def reduce_general(request: NewNode) -> ShapeAndType:
 
 
 def reduce_window(request: NewNode) -> ShapeAndType:
+    """One element for each place of the window. The second operand is the scalar initial value."""
     source, init = request.operands
     _reduce_kind(request, source.dtype)
     if init.shape != () or init.dtype is not source.dtype:
@@ -370,6 +392,7 @@ def reduce_window(request: NewNode) -> ShapeAndType:
 
 
 def scan(request: NewNode) -> ShapeAndType:
+    """As its operand. `dimension` is scanned from the second operand, whose shape is the operand's without it."""
     source, start = request.operands
     _reduce_kind(request, source.dtype)
     dimension = request.attribute("dimension", int)
@@ -407,6 +430,7 @@ def _check_numbers(request: NewNode, numbers: GatherDimensions, rank: int) -> No
 
 
 def gather(request: NewNode) -> ShapeAndType:
+    """The batch dimensions of the indices and, at `offset_dims`, the extents of a slice without its collapsed dimensions."""
     source, indices = request.operands
     numbers = request.attribute("gather", GatherDimensions)
     _check_numbers(request, numbers, len(source.shape))
@@ -425,6 +449,8 @@ def gather(request: NewNode) -> ShapeAndType:
 
 
 def scatter(request: NewNode) -> ShapeAndType:
+    """As its first operand. The updates have the indices' batch dimensions and, at `offset_dims`, a window that fits the
+    operand."""
     source, indices, updates = request.operands
     numbers = request.attribute("scatter", GatherDimensions)
     _reduce_kind(request, source.dtype, (*REDUCE_KINDS, "replace"))
@@ -448,6 +474,7 @@ def _check_starts(request: NewNode, starts: Sequence[Node], rank: int) -> None:
 
 
 def dynamic_slice(request: NewNode) -> ShapeAndType:
+    """`sizes`, of an array and one integer scalar per dimension that says where the slice starts."""
     if not request.operands:
         raise request.fail("no operands", "an array and its starts")
     source, starts = request.operands[0], request.operands[1:]
@@ -459,6 +486,7 @@ def dynamic_slice(request: NewNode) -> ShapeAndType:
 
 
 def dynamic_update_slice(request: NewNode) -> ShapeAndType:
+    """As its first operand; the update is no larger, and one integer scalar per dimension says where it starts."""
     if len(request.operands) < 2:
         raise request.fail(f"{len(request.operands)} operands", "an array, an update and its starts")
     source, update, starts = request.operands[0], request.operands[1], request.operands[2:]

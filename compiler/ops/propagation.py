@@ -1,8 +1,8 @@
 """Which operand elements an element of a node is computed from: index propagation, op by op (AStitch observation A).
 
-A Request asks for one element of one node at a symbolic position, under a guard. The op's rule (the column `propagation` of its
-row) answers with a Step: what to do with which operand elements. Movement ops compute nothing: they only rewrite positions. Ops
-without a rule, such as reductions, are always read from memory.
+An ElementRequest asks for one element of one node at a symbolic position, under a guard. The op's rule (the column `propagation` of
+its row) answers with an ElementAnswer: what to do with which operand elements. Movement ops compute nothing: they only rewrite
+positions. Ops without a rule, such as reductions, are always read from memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class ElementRequest:
     """Element `position` of node `node`. If `guard` does not hold, the position may be out of bounds: nothing may be loaded there,
     and the value does not matter."""
 
@@ -39,7 +39,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOwn:
     """Read the element from the node's own memory, at row-major position `flat`, in elements."""
 
     flat: Index
@@ -63,27 +63,27 @@ class FromIndex:
 class Apply:
     """An element-wise op applied to these elements of its operands."""
 
-    operands: tuple[Request, ...]
+    operands: tuple[ElementRequest, ...]
 
 
 @dataclass(frozen=True)
 class Forward:
     """The element equals this element of another node."""
 
-    source: Request
+    source: ElementRequest
 
 
 @dataclass(frozen=True)
 class Choose:
     """The first case whose condition holds, else `otherwise`. The sources' guards already include the conditions."""
 
-    cases: tuple[tuple[Guard, Request], ...]
-    otherwise: Request
+    cases: tuple[tuple[Guard, ElementRequest], ...]
+    otherwise: ElementRequest
 
 
-Step: TypeAlias = "Load | Splat | FromIndex | Apply | Forward | Choose"
+ElementAnswer: TypeAlias = "LoadOwn | Splat | FromIndex | Apply | Forward | Choose"
 
-Propagation: TypeAlias = "Callable[[Graph, Node, Request], Step]"
+Propagation: TypeAlias = "Callable[[Graph, Node, ElementRequest], ElementAnswer]"
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class StartSource:
     """The source of an index that is known at run time only: an element of an index tensor, clamped to [0, extent) if `clamped`, else
     as it is."""
 
-    request: Request
+    request: ElementRequest
     clamped: bool = True
 
 
-def start_variable(request: Request, extent: int, clamped: bool = True) -> Index:
+def start_variable(request: ElementRequest, extent: int, clamped: bool = True) -> Index:
     """The index whose value is loaded by `request`; in [0, extent) if `clamped`."""
     if clamped and extent == 1:
         return ZERO
@@ -104,7 +104,7 @@ def start_variable(request: Request, extent: int, clamped: bool = True) -> Index
     return Index.of_var(Var(name, extent, StartSource(request, clamped)))
 
 
-def starts_in(request: Request) -> list[tuple[Var, StartSource]]:
+def starts_in(request: ElementRequest) -> list[tuple[Var, StartSource]]:
     """The run-time indices in the request's position and guard, sorted by name."""
     found: dict[Var, StartSource] = {}
     for index in (*request.position, *(bound.index for bound in request.guard)):
@@ -114,7 +114,7 @@ def starts_in(request: Request) -> list[tuple[Var, StartSource]]:
     return sorted(found.items(), key=lambda item: item[0].name)
 
 
-def sources(step: Step) -> tuple[Request, ...]:
+def sources(step: ElementAnswer) -> tuple[ElementRequest, ...]:
     """The operand elements that a step reads."""
     if isinstance(step, Apply):
         return step.operands
@@ -125,78 +125,88 @@ def sources(step: Step) -> tuple[Request, ...]:
     return ()
 
 
-def elementwise(graph: Graph, node: Node, request: Request) -> Step:
+def elementwise(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The element at the same position of each operand; of a scalar its one element."""
     return Apply(
         tuple(
-            Request(operand, request.position if graph.nodes[operand].shape else (), request.guard)
+            ElementRequest(operand, request.position if graph.nodes[operand].shape else (), request.guard)
             for operand in node.operands
         )
     )
 
 
-def parameter(graph: Graph, node: Node, request: Request) -> Step:
-    return Load(linear(request.position, node.shape))
+def parameter(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """An element of the parameter's own memory."""
+    return LoadOwn(linear(request.position, node.shape))
 
 
-def constant(graph: Graph, node: Node, request: Request) -> Step:
+def constant(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The value itself if all elements are the same bits, else an element of the constant's memory."""
     value = attribute(node, "literal", Literal).value
     first = value.reshape(-1)[:1]
     if value.size == 1 or bytes(value.tobytes()) == bytes(first.tobytes()) * value.size:
         return Splat(first[0])
-    return Load(linear(request.position, node.shape))
+    return LoadOwn(linear(request.position, node.shape))
 
 
-def iota(graph: Graph, node: Node, request: Request) -> Step:
+def iota(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The position in `dimension`."""
     return FromIndex(request.position[attribute(node, "dimension", int)])
 
 
-def broadcast(graph: Graph, node: Node, request: Request) -> Step:
+def broadcast(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at the position in `dimensions`."""
     position = tuple(request.position[d] for d in integers(node, "dimensions"))
-    return Forward(Request(node.operands[0], position, request.guard))
+    return Forward(ElementRequest(node.operands[0], position, request.guard))
 
 
-def reshape(graph: Graph, node: Node, request: Request) -> Step:
+def reshape(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element with the same row-major number."""
     flat = linear(request.position, node.shape)
-    return Forward(Request(node.operands[0], unravel(flat, graph.nodes[node.operands[0]].shape), request.guard))
+    return Forward(ElementRequest(node.operands[0], unravel(flat, graph.nodes[node.operands[0]].shape), request.guard))
 
 
-def transpose(graph: Graph, node: Node, request: Request) -> Step:
+def transpose(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at the permuted position."""
     position = [ZERO] * len(node.shape)
     for result_dim, operand_dim in enumerate(integers(node, "permutation")):
         position[operand_dim] = request.position[result_dim]
-    return Forward(Request(node.operands[0], tuple(position), request.guard))
+    return Forward(ElementRequest(node.operands[0], tuple(position), request.guard))
 
 
-def slice_(graph: Graph, node: Node, request: Request) -> Step:
+def slice_(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at `position * strides + start`."""
     position = tuple(
         index * stride + start
         for index, start, stride in zip_strict(request.position, integers(node, "start"), integers(node, "strides"))
     )
-    return Forward(Request(node.operands[0], position, request.guard))
+    return Forward(ElementRequest(node.operands[0], position, request.guard))
 
 
-def patches(graph: Graph, node: Node, request: Request) -> Step:
+def patches(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at `window * stride + place * dilation`."""
     dimensions = integers(node, "dimensions")
     last, count = dimensions[-1] + 1, len(dimensions)
     position = [*request.position[:last], *request.position[last + count :]]
     columns = dimensions, integers(node, "strides"), integers(node, "dilations"), request.position[last : last + count]
     for dimension, stride, dilation, place in zip_strict(*columns):
         position[dimension] = position[dimension] * stride + place * dilation
-    return Forward(Request(node.operands[0], tuple(position), request.guard))
+    return Forward(ElementRequest(node.operands[0], tuple(position), request.guard))
 
 
-def reverse(graph: Graph, node: Node, request: Request) -> Step:
+def reverse(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element, counted from the end in `dimensions`."""
     dimensions = integers(node, "dimensions")
     position = tuple(
         index * -1 + (extent - 1) if d in dimensions else index
         for d, (index, extent) in enumerate(zip_strict(request.position, node.shape))
     )
-    return Forward(Request(node.operands[0], position, request.guard))
+    return Forward(ElementRequest(node.operands[0], position, request.guard))
 
 
-def _choose(cases: Sequence[tuple[Guard, Request]], otherwise: Request) -> Step:
+def _choose(cases: Sequence[tuple[Guard, ElementRequest]], otherwise: ElementRequest) -> ElementAnswer:
     """A Choose without the cases that cannot happen, and without those after a case that always happens."""
-    kept: list[tuple[Guard, Request]] = []
+    kept: list[tuple[Guard, ElementRequest]] = []
     for guard, source in cases:
         if any(bound.never for bound in guard):
             continue
@@ -207,7 +217,8 @@ def _choose(cases: Sequence[tuple[Guard, Request]], otherwise: Request) -> Step:
     return Choose(tuple(kept), otherwise) if kept else Forward(otherwise)
 
 
-def pad(graph: Graph, node: Node, request: Request) -> Step:
+def pad(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element if the position is one of the operand's, else the padding value."""
     operand = graph.nodes[node.operands[0]]
     bounds: list[Bound] = []
     position = []
@@ -224,14 +235,15 @@ def pad(graph: Graph, node: Node, request: Request) -> Step:
             bounds.append(Bound(shifted, 0, extent))
         position.append(shifted)
     guard = guard_of(bounds)
-    inside = Request(node.operands[0], tuple(position), guard_of((*request.guard, *guard)))
-    return _choose([(guard, inside)], Request(node.operands[1], (), request.guard))
+    inside = ElementRequest(node.operands[0], tuple(position), guard_of((*request.guard, *guard)))
+    return _choose([(guard, inside)], ElementRequest(node.operands[1], (), request.guard))
 
 
-def concatenate(graph: Graph, node: Node, request: Request) -> Step:
+def concatenate(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The element of the operand in whose range the position lies."""
     dimension = attribute(node, "dimension", int)
     index = request.position[dimension]
-    cases: list[tuple[Guard, Request]] = []
+    cases: list[tuple[Guard, ElementRequest]] = []
     offset = 0
     for operand in node.operands:
         extent = graph.nodes[operand].shape[dimension]
@@ -242,13 +254,14 @@ def concatenate(graph: Graph, node: Node, request: Request) -> Step:
         position = list(request.position)
         position[dimension] = index + -offset
         if not any(bound.never for bound in inside[len(request.guard) :]):
-            cases.append((test, Request(operand, tuple(position), inside)))
+            cases.append((test, ElementRequest(operand, tuple(position), inside)))
         offset += extent
     # The element is in one of the pieces, so the last case needs no test.
     return _choose([*cases[:-1], ((), cases[-1][1])], cases[-1][1])
 
 
-def gather(graph: Graph, node: Node, request: Request) -> Step:
+def gather(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at the slice's start, which the indices give at run time, clamped, and the offset in the slice."""
     numbers = gather_numbers(node)
     operand, indices = (graph.nodes[i] for i in node.operands)
     batch = [request.position[d] for d in range(len(node.shape)) if d not in numbers.offset_dims]
@@ -259,28 +272,30 @@ def gather(graph: Graph, node: Node, request: Request) -> Step:
         if numbers.index_vector_dim < len(indices.shape):
             where.insert(numbers.index_vector_dim, Index(k))
         limit = operand.shape[d] - numbers.slice_sizes[d] + 1
-        start = start_variable(Request(node.operands[1], tuple(where), request.guard), limit)
+        start = start_variable(ElementRequest(node.operands[1], tuple(where), request.guard), limit)
         position[d] = position[d] + start
-    return Forward(Request(node.operands[0], tuple(position), request.guard))
+    return Forward(ElementRequest(node.operands[0], tuple(position), request.guard))
 
 
-def dynamic_slice(graph: Graph, node: Node, request: Request) -> Step:
+def dynamic_slice(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The operand's element at the start, which is clamped, and the position."""
     operand = graph.nodes[node.operands[0]]
     position = tuple(
-        index + start_variable(Request(start, (), request.guard), extent - size + 1)
+        index + start_variable(ElementRequest(start, (), request.guard), extent - size + 1)
         for index, start, extent, size in zip_strict(request.position, node.operands[1:], operand.shape, node.shape)
     )
-    return Forward(Request(node.operands[0], position, request.guard))
+    return Forward(ElementRequest(node.operands[0], position, request.guard))
 
 
-def dynamic_update_slice(graph: Graph, node: Node, request: Request) -> Step:
+def dynamic_update_slice(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
+    """The update's element if the position lies in the slice that begins at the clamped start, else the operand's."""
     update = graph.nodes[node.operands[1]]
     bounds: list[Bound] = []
     position: list[Index] = []
     for index, start, extent, size in zip_strict(request.position, node.operands[2:], node.shape, update.shape):
-        shifted = index - start_variable(Request(start, (), request.guard), extent - size + 1)
+        shifted = index - start_variable(ElementRequest(start, (), request.guard), extent - size + 1)
         bounds.append(Bound(shifted, 0, size))
         position.append(shifted)
     guard = guard_of(bounds)
-    inside = Request(node.operands[1], tuple(position), guard_of((*request.guard, *guard)))
-    return _choose([(guard, inside)], Request(node.operands[0], request.position, request.guard))
+    inside = ElementRequest(node.operands[1], tuple(position), guard_of((*request.guard, *guard)))
+    return _choose([(guard, inside)], ElementRequest(node.operands[0], request.position, request.guard))

@@ -196,12 +196,14 @@ _COMPARE: Final[dict[str, Callable[..., _AnyArray]]] = {
 
 
 def compare(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """`a direction b`; floats by their values or, with `total_order`, in IEEE 754's total order."""
     del sources
     a, b = map(total_order, values) if node.attributes.get("total_order") else values
     return np.asarray(_COMPARE[str(node.attributes["direction"])](a, b))
 
 
 def clamp(low: _AnyArray, x: _AnyArray, high: _AnyArray) -> _AnyArray:
+    """The smaller of `high` and the larger of `low` and `x`; NaN if one of them is."""
     return np.asarray(np.minimum(np.maximum(low, x), high))
 
 
@@ -223,6 +225,7 @@ def convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arr
 
 
 def bitcast_convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The bits of each element, in the operand's dtype, read as the result's dtype."""
     return np.asarray(values[0].astype(sources[0].dtype.numpy), order="C").view(node.dtype.numpy)
 
 
@@ -254,6 +257,7 @@ def reduce_precision(node: Node, sources: Sequence[Node], values: Sequence[Array
 
 
 def constant(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The literal's value."""
     del sources, values
     literal = node.attributes["literal"]
     assert isinstance(literal, Literal)
@@ -261,6 +265,7 @@ def constant(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Ar
 
 
 def iota(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """Each element is its index in `dimension`."""
     del sources, values
     dimension = int(node.attributes["dimension"])  # type: ignore[arg-type]
     along = [1] * len(node.shape)
@@ -270,6 +275,7 @@ def iota(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
 
 
 def broadcast(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The operand, repeated along the dimensions that it does not have."""
     along = [1] * len(node.shape)
     for to, extent in zip_strict(integers(node, "dimensions"), sources[0].shape):
         along[to] = extent
@@ -277,16 +283,19 @@ def broadcast(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> A
 
 
 def reshape(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The same elements in row-major order."""
     del sources
     return values[0].reshape(node.shape)
 
 
 def transpose(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """Dimension i of the result is `permutation[i]` of the operand."""
     del sources
     return values[0].transpose(integers(node, "permutation"))
 
 
 def slice_(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """In each dimension the elements from `start` to `limit` (exclusive), each `strides`-th."""
     del sources
     ranges = zip_strict(integers(node, "start"), integers(node, "limit"), integers(node, "strides"))
     return values[0][tuple(slice(start, limit, stride) for start, limit, stride in ranges)]
@@ -307,16 +316,19 @@ def pad_array(x: _AnyArray, value: object, low: Sequence[int], interior: Sequenc
 
 
 def pad(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The operand with the second operand's value around and, by `interior`, between its elements."""
     del sources
     return pad_array(values[0], values[1], integers(node, "low"), integers(node, "interior"), node.shape)
 
 
 def concatenate(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The operands one after the other along `dimension`."""
     del sources
     return np.concatenate(values, axis=int(node.attributes["dimension"]))  # type: ignore[arg-type]
 
 
 def reverse(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The elements in reverse order along each of `dimensions`."""
     del sources
     return np.flip(values[0], integers(node, "dimensions"))
 
@@ -363,6 +375,7 @@ def reduce_axes(x: _AnyArray, kind: str, dtype: DType, axes: tuple[int, ...]) ->
 
 
 def reduce(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """`kind` of all elements along `dimensions`, in numpy's order; `reduce_identity` if there are none."""
     del sources
     return reduce_axes(values[0], str(node.attributes["kind"]), node.dtype, integers(node, "dimensions"))
 
@@ -565,11 +578,13 @@ def _clamped_starts(starts: Sequence[_AnyArray], shape: Shape, sizes: Sequence[i
 
 
 def dynamic_slice(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The slice of the result's shape that begins at the starts, which are clamped so that it lies inside the operand."""
     starts = _clamped_starts(values[1:], sources[0].shape, node.shape)
     return values[0][tuple(slice(start, start + size) for start, size in zip_strict(starts, node.shape))]
 
 
 def dynamic_update_slice(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The first operand with the update in place of the slice that begins at the starts, clamped as in `dynamic_slice`."""
     del sources
     x, update = values[0], values[1]
     starts = _clamped_starts(values[2:], node.shape, update.shape)

@@ -39,6 +39,7 @@ def _alike(node: Node, operand_count: int, deepest: int) -> Need | None:
 
 
 def elementwise(graph: Graph, node: Node) -> Need | None:
+    """The same slice of each operand; all of a scalar, which is read with each element."""
     shapes = [graph.nodes[operand].shape for operand in node.operands]
     if any(shape not in (node.shape, ()) for shape in shapes):
         return None
@@ -46,6 +47,7 @@ def elementwise(graph: Graph, node: Node) -> Need | None:
 
 
 def broadcast(graph: Graph, node: Node) -> Need | None:
+    """The same slice as far as the operand has the leading dimensions too."""
     dimensions, shape = integers(node, "dimensions"), graph.nodes[node.operands[0]].shape
     shared = _leading(d == i and shape[i] == node.shape[i] for i, d in enumerate(dimensions))
     if not shared:
@@ -55,45 +57,54 @@ def broadcast(graph: Graph, node: Node) -> Need | None:
 
 
 def reshape(graph: Graph, node: Node) -> Need | None:
+    """The same range of elements, whatever the dimensions are; nothing can be cut of a scalar."""
     shape = graph.nodes[node.operands[0]].shape
     return Need((True,), len(node.shape), len(shape)) if shape else None
 
 
 def transpose(graph: Graph, node: Node) -> Need | None:
+    """The same slice, as deep as the leading dimensions keep their places."""
     return _alike(node, 1, _leading(i == d for i, d in enumerate(integers(node, "permutation"))))
 
 
 def slice_(graph: Graph, node: Node) -> Need | None:
+    """The same slice, as deep as the leading dimensions are taken whole."""
     strides, shape = integers(node, "strides"), graph.nodes[node.operands[0]].shape
     uncut = _leading(a == b and s == 1 for a, b, s in zip_strict(node.shape, shape, strides))
     return _alike(node, 1, uncut)
 
 
 def pad(graph: Graph, node: Node) -> Need | None:
+    """The same slice, as deep as the leading dimensions are not padded, and all of the padding value."""
     sides = zip_strict(*(integers(node, key) for key in ("low", "high", "interior")))
     uncut = _leading(not any(side) for side in sides)
     return Need((True, False), uncut, uncut) if uncut else None
 
 
 def concatenate(graph: Graph, node: Node) -> Need | None:
+    """The same slice of each operand in the dimensions before the joined one."""
     return _alike(node, len(node.operands), attribute(node, "dimension", int))
 
 
 def reverse(graph: Graph, node: Node) -> Need | None:
+    """The same slice in the dimensions before the first that is reversed."""
     return _alike(node, 1, min(integers(node, "dimensions"), default=len(node.shape)))
 
 
 def patches(graph: Graph, node: Node) -> Need | None:
+    """The same slice in the dimensions before the first that has windows."""
     return _alike(node, 1, integers(node, "dimensions")[0])
 
 
 def reduce(graph: Graph, node: Node) -> Need | None:
+    """The same slice of the inputs in the dimensions before the first that is reduced, and all of the initial values."""
     kept = min(integers(node, "dimensions"), default=len(node.shape))
     inputs = max(len(node.operands) // 2, 1)
     return Need(tuple(k < inputs for k in range(len(node.operands))), kept, kept) if kept else None
 
 
 def gather(graph: Graph, node: Node) -> Need | None:
+    """All of the operand, and the same slice of the indices in the leading batch dimensions."""
     numbers = gather_numbers(node)
     batch = min((*numbers.offset_dims, numbers.index_vector_dim), default=len(node.shape))
     return Need((False, True), batch, batch) if batch else None

@@ -24,7 +24,7 @@ from ..check.random_inputs import Regime
 from ..check.selfcheck import (
     CheckFailedError,
     CheckOptions,
-    Part,
+    RegimesOutcome,
     bytes_to_check,
     check_part,
     finish_check,
@@ -38,9 +38,9 @@ from ..codegen.cpu.many_shapes import (
     NEUTRAL,
     STATIC_SHAPES,
     Families,
-    Family,
     NotParametricError,
     ShapedText,
+    ShapeFamily,
     Template,
     family_key,
 )
@@ -88,12 +88,16 @@ class CpuBackend:
     target: Target = CPU
 
     def identity(self) -> str:
+        """See `Backend.identity`."""
         return identity(self.toolchain)
 
     def key(self, graph: Graph) -> str:
+        """See `Backend.key`."""
         return entry_key(graph, self.toolchain or find_toolchain())
 
     def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
+        """See `Backend.stages`."""
+
         def as_source(value: object) -> str:
             assert isinstance(value, Loops)
             return render(value, symbol)
@@ -103,6 +107,7 @@ class CpuBackend:
     def compile(
         self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
+        """See `Backend.compile`."""
         progress(f"building {len(requests)} kernels")
         outcomes = compile_graphs(requests, cache, self.toolchain, self.check, self.target)
         progress("")
@@ -144,7 +149,7 @@ class _Unit:
     metadata: KernelMetadata
     library: Path | None = None
     family_key: str = ""
-    family: Family = field(default_factory=Family)
+    family: ShapeFamily = field(default_factory=ShapeFamily)
     template: Template | None = None
     alone: _Unit | None = None
 
@@ -340,10 +345,10 @@ def _begin_check(
     metadata = replace(unit.metadata, vector_symbols=symbols)
     options = shop.options
 
-    def run(regimes: Sequence[Regime]) -> Part:
+    def run(regimes: Sequence[Regime]) -> RegimesOutcome:
         return check_part(graph, library, metadata, options, regimes)
 
-    parts: list[Callable[[], Part]] = []
+    parts: list[Callable[[], RegimesOutcome]] = []
     if not options.skip:
         prepare_runtime()  # once here, not in every child
         for regimes in parts_of(graph, options):

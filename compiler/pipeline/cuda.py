@@ -37,7 +37,7 @@ from .backend import (
     one_line,
     silent,
 )
-from .launch import Candidate, Launch, choose_launch
+from .launch import Launch, LaunchCandidate, choose_launch
 
 Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
 COMPARISON: Final = ("stitch_largest", "stitch_compare")
@@ -72,12 +72,16 @@ class CudaBackend:
     search: bool = False
 
     def identity(self) -> str:
+        """See `Backend.identity`."""
         return identity(self.target)
 
     def key(self, graph: Graph) -> str:
+        """See `Backend.key`."""
         return entry_key(graph, self.target)
 
     def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
+        """See `Backend.stages`."""
+
         def as_kernel(value: object) -> tuple[Plan, CudaKernel]:
             assert isinstance(value, Graph)
             if not self.search:
@@ -116,6 +120,7 @@ class CudaBackend:
     def compile(
         self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
+        """See `Backend.compile`."""
         outcomes = [_compile(request, cache, self.target, self.build, progress) for request in requests]
         progress("")
         return outcomes
@@ -158,13 +163,13 @@ def build_for_gpu(
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
         image = Path(folder) / "kernel.cubin"
 
-        def put(into: KernelCache, under: str, one: Candidate) -> CacheEntry:
+        def put(into: KernelCache, under: str, one: LaunchCandidate) -> CacheEntry:
             assert one.binary is not None
             image.write_bytes(one.binary.cubin)
             source = f"{translation_unit(one.kernel)}\n{comparison()}"
             return into.put(under, image, _metadata(graph, one, symbol), source, renew=measured is not None)
 
-        def timed(one: Candidate) -> float | None:
+        def timed(one: LaunchCandidate) -> float | None:
             assert measured is not None
             name = hashlib.sha256(f"{key}|{one.target!r}".encode()).hexdigest()
             return measured(put(KernelCache(Path(folder) / "candidates"), name, one))
@@ -181,7 +186,7 @@ def build_for_gpu(
         return put(cache, key, launch.chosen), launch
 
 
-def _metadata(graph: Graph, chosen: Candidate, symbol: str) -> KernelMetadata:
+def _metadata(graph: Graph, chosen: LaunchCandidate, symbol: str) -> KernelMetadata:
     return replace(
         describe(graph, chosen.plan, chosen.kernel.loops, symbol, f"NVRTC {nvrtc.version()}"),
         scratch_bytes=chosen.kernel.scratch_bytes,

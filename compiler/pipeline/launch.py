@@ -39,7 +39,7 @@ Build = Callable[[str, str], nvrtc.CudaBinary]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LaunchCandidate:
     """A kernel for one block size and one limit of registers. binary: None before it is built; measured_ns: None before it is
     timed."""
 
@@ -67,8 +67,8 @@ class Candidate:
 class Launch:
     """The chosen candidate, which is built, and all candidates that were considered, best first."""
 
-    chosen: Candidate
-    considered: tuple[Candidate, ...]
+    chosen: LaunchCandidate
+    considered: tuple[LaunchCandidate, ...]
 
     def explain(self) -> str:
         """One line per candidate, and the chosen candidate's cost phase by phase."""
@@ -95,19 +95,19 @@ def choose_launch(
     rules: Rules = ALL,
     build: Build = nvrtc.build,
     progress: Progress = silent,
-    measured: Callable[[Candidate], float | None] | None = None,
+    measured: Callable[[LaunchCandidate], float | None] | None = None,
     search: bool = True,
 ) -> Launch:
     """The best launch of `graph`'s kernel on `target`, whose own block size and registers are the usual launch. The best is decided
     by the model or by `measured`, which runs a built candidate and returns its time in ns, or None to drop it. Without `search`,
     only the usual launch is considered. Raises CudaError if no candidate can be a CUDA kernel or all are dropped, NvrtcError if the
     compiler fails."""
-    found: list[Candidate] = []
+    found: list[LaunchCandidate] = []
     failure: CudaError | None = None
     for changed in _targets(target) if search else (target,):
         progress(f"{graph.name}: planning for blocks of {changed.block} threads")
         try:
-            found.append(Candidate(changed, *plan_for_gpu(graph, changed, symbol, rules)))
+            found.append(LaunchCandidate(changed, *plan_for_gpu(graph, changed, symbol, rules)))
         except CudaError as error:
             failure = failure or error
         if found and len(found[0].kernel.text) > LONG_TEXT:
@@ -116,7 +116,7 @@ def choose_launch(
         assert failure is not None
         raise failure
 
-    def built(one: Candidate) -> Candidate:
+    def built(one: LaunchCandidate) -> LaunchCandidate:
         progress(f"{graph.name}: building {one.kernel.block} threads, {one.kernel.register_cap} registers")
         binary = build(translation_unit(one.kernel), target.arch)
         check_co_residency(one.kernel, binary)

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index, linear
-from ..ops.propagation import Load, Request, Step, sources, starts_in
+from ..ops.propagation import ElementAnswer, ElementRequest, LoadOwn, sources, starts_in
 from ..ops.table import OPS
 
 _T = TypeVar("_T")
 
 
-def expand(graph: Graph, request: Request) -> Step:
+def expand(graph: Graph, request: ElementRequest) -> ElementAnswer:
     """The step that computes the requested element from operand elements. Reductions, scatters and other nodes that are always read
     from memory are not expanded: a request for one is an error of the planner (AssertionError)."""
     node = graph.nodes[request.node]
@@ -31,11 +31,11 @@ def expand(graph: Graph, request: Request) -> Step:
 class Trace:
     """Everything that a set of requested elements depends on, down to memory: each request with its step, in topological order."""
 
-    steps: dict[Request, Step]
+    steps: dict[ElementRequest, ElementAnswer]
 
-    def loads(self) -> list[tuple[Request, Index]]:
+    def loads(self) -> list[tuple[ElementRequest, Index]]:
         """The elements that are read from memory, with their row-major positions in elements."""
-        return [(request, step.flat) for request, step in self.steps.items() if isinstance(step, Load)]
+        return [(request, step.flat) for request, step in self.steps.items() if isinstance(step, LoadOwn)]
 
 
 class TraceTooLargeError(Exception):
@@ -50,7 +50,7 @@ COPIES_ALLOWED = 4  # a node that is inlined at more positions of one loop body 
 STEPS_ALLOWED = 6000  # steps of one loop body, of any kind
 
 
-def _check_copies(graph: Graph, steps: Iterable[Request]) -> None:
+def _check_copies(graph: Graph, steps: Iterable[ElementRequest]) -> None:
     counts: dict[int, int] = {}
     total = 0
     for request in steps:
@@ -66,14 +66,14 @@ def _check_copies(graph: Graph, steps: Iterable[Request]) -> None:
 
 
 def trace(
-    graph: Graph, roots: Iterable[Request], stored: Callable[[int], bool], known: Container[Request] = ()
+    graph: Graph, roots: Iterable[ElementRequest], stored: Callable[[int], bool], known: Container[ElementRequest] = ()
 ) -> Trace:
     """Follows `roots` down to memory: to parameters, constant arrays and nodes for which `stored` is true (they are read from
     memory), and to requests whose value is already available (`known`). Iterative, so that a chain of thousands of ops is no
     problem. Raises TraceTooLargeError if too many copies of ops would be inlined."""
-    steps: dict[Request, Step] = {}
-    opened: dict[Request, Step] = {}
-    stack: list[tuple[Request, bool]] = [(root, False) for root in reversed(list(roots))]
+    steps: dict[ElementRequest, ElementAnswer] = {}
+    opened: dict[ElementRequest, ElementAnswer] = {}
+    stack: list[tuple[ElementRequest, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
         request, done = stack.pop()
         if done:
@@ -83,7 +83,7 @@ def trace(
             continue
         node = graph.nodes[request.node]
         kept = stored(request.node) or request in known
-        step = Load(linear(request.position, node.shape)) if kept else expand(graph, request)
+        step = LoadOwn(linear(request.position, node.shape)) if kept else expand(graph, request)
         opened[request] = step
         if len(opened) % 2048 == 0:
             _check_copies(graph, opened)

@@ -28,7 +28,7 @@ from .mapping import LANE_ALIGNMENT
 
 
 @dataclass(frozen=True)
-class Instance:
+class Component:
     """One component of a family. `size`: number of elements of each of its tensors. `inputs`, `outputs`: map each input and output
     number of the family's representative to that of this component. `alone`: its inputs that nothing else reads."""
 
@@ -42,10 +42,10 @@ class Instance:
 class Family:
     """Components that compute the same with tensors of different sizes; the representative's instance comes first."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[Component, ...]
 
     @property
-    def representative(self) -> Instance:
+    def representative(self) -> Component:
         """The instance whose component stays in the planned graph."""
         return self.instances[0]
 
@@ -125,7 +125,7 @@ def _instance(
     numbers: Mapping[int, Sequence[int]],
     representative: _Component,
     component: _Component,
-) -> Instance:
+) -> Component:
     inputs: dict[int, int] = {}
     outputs: dict[int, int] = {}
     for theirs, ours in zip_strict(representative.nodes, component.nodes):
@@ -139,7 +139,7 @@ def _instance(
         for i in component.nodes
         if graph.nodes[i].op == "parameter" and inside.issuperset(users[i])
     )
-    return Instance(component.size, inputs, outputs, alone)
+    return Component(component.size, inputs, outputs, alone)
 
 
 def _number(node: Node) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from ..ir.graph import Graph, Shape, WindowDimension
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
 from ..ops.attributes import integers, window_of
-from ..ops.propagation import Request
+from ..ops.propagation import ElementRequest
 from ..support.sequences import pairwise, zip_strict
 from ..targets.targets import Target
 
@@ -130,23 +130,23 @@ def side_by_side(graph: Graph, node: int) -> int:
     return extent
 
 
-def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...]:
+def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[ElementRequest, ...]:
     """The operand elements that the segment combines, or the element that it stores, at element `point` of its space. A
     reduce_window's request has a guard: if it does not hold (padding), the initial value is used instead."""
     node = graph.nodes[segment.node]
     position = unravel(point, segment.space)
     if segment.kind is SegmentKind.VALUE:
-        return (Request(segment.node, position),)
+        return (ElementRequest(segment.node, position),)
     if node.op in ("reduce", "scan") or segment.kind is SegmentKind.BASE:
-        return (Request(node.operands[0], position),)
+        return (ElementRequest(node.operands[0], position),)
     if node.op == "reduce_general":
-        return tuple(Request(operand, position) for operand in node.operands[: len(node.operands) // 2])
+        return tuple(ElementRequest(operand, position) for operand in node.operands[: len(node.operands) // 2])
     if node.op == "reduce_window":
         return (_window_element(graph, segment.node, position),)
-    return (Request(node.operands[2], position),)
+    return (ElementRequest(node.operands[2], position),)
 
 
-def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Request:
+def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> ElementRequest:
     operand = graph.nodes[node].operands[0]
     rank = len(graph.nodes[node].shape)
     within_window, result = position[:rank], position[rank:]
@@ -162,7 +162,7 @@ def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Reque
         else:
             bounds.append(Bound(dilated, 0, extent))
         where.append(dilated)
-    return Request(operand, tuple(where), guard_of(bounds))
+    return ElementRequest(operand, tuple(where), guard_of(bounds))
 
 
 def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
@@ -172,7 +172,7 @@ def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentDigit:
     """One digit of a segment's linear element, `(u // stride) % extent`, and its source: `(row // row_stride) % extent` of the row
     number or, if `row_stride` is None, the next digit of the position within a row."""
 
@@ -187,7 +187,7 @@ class RowMap:
 
     rows: int
     inner: int
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentDigit, ...]
 
     @property
     def is_strided(self) -> bool:
@@ -207,31 +207,31 @@ class RowMap:
         return point
 
     def __str__(self) -> str:
-        def text(part: Part) -> str:
+        def text(part: SegmentDigit) -> str:
             return f"{part.extent}{'' if part.row_stride is None else 'r'}"
 
         return " x ".join(text(part) for part in reversed(self.parts)) or "1"
 
 
-def _parts(size: int, row_parts: Iterable[Part]) -> tuple[Part, ...] | None:
+def _parts(size: int, row_parts: Iterable[SegmentDigit]) -> tuple[SegmentDigit, ...] | None:
     """`row_parts` with the digits between them added, so that they cover [0, size); None if they overlap or do not divide."""
-    found: list[Part] = []
+    found: list[SegmentDigit] = []
     reached = 1
     for part in sorted(row_parts, key=lambda part: part.stride):
         if part.stride % reached or part.stride < reached:
             return None
         if part.stride > reached:
-            found.append(Part(reached, part.stride // reached))
+            found.append(SegmentDigit(reached, part.stride // reached))
         found.append(part)
         reached = part.stride * part.extent
     if size % reached:
         return None
     if size > reached:
-        found.append(Part(reached, size // reached))
+        found.append(SegmentDigit(reached, size // reached))
     return tuple(found)
 
 
-def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
+def row_map(size: int, row_parts: Sequence[SegmentDigit]) -> RowMap | None:
     """The mapping of `size` elements whose row number consists of `row_parts`; all other digits are the position within a row. None
     if the parts overlap or do not divide `size`."""
     parts = _parts(size, row_parts)
@@ -243,7 +243,7 @@ def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
 
 def top_rows(size: int, inner: int) -> RowMap:
     """The mapping of `size` elements to rows of `inner` consecutive elements. AssertionError if `inner` does not divide `size`."""
-    found = row_map(size, [Part(inner, size // inner, 1)] if size > inner else [])
+    found = row_map(size, [SegmentDigit(inner, size // inner, 1)] if size > inner else [])
     assert found is not None
     return found
 
@@ -276,11 +276,11 @@ def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
     if rest >= slice_size or flat.constant < 0:
         return None
     reached = 1
-    parts: list[Part] = []
+    parts: list[SegmentDigit] = []
     for weight, digit in sorted(row_parts, key=lambda part: part[0]):
         if weight != reached:
             return None
-        parts.append(Part(digit.stride, digit.extent, weight))
+        parts.append(SegmentDigit(digit.stride, digit.extent, weight))
         reached *= digit.extent
     return row_map(size, parts) if reached == rows else None
 
@@ -340,7 +340,7 @@ def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: 
     return None
 
 
-def pieces_of(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
+def pieces_of(segment: Segment, part: SegmentDigit) -> Iterator[tuple[int, int]]:
     """`part` cut where the segment's dimensions change between kept and reduced: (stride, extent) of each piece."""
     start = 1
     low, high = part.stride, part.stride * part.extent
@@ -376,7 +376,7 @@ def rows_agree(placed: Iterable[tuple[Segment, RowMap]]) -> bool:
     return all(outer % inner == 0 for cuts in strides.values() for inner, outer in pairwise(sorted(cuts)))
 
 
-def _digits(segment: Segment, part: Part) -> Iterator[int]:
+def _digits(segment: Segment, part: SegmentDigit) -> Iterator[int]:
     for stride, _ in pieces_of(segment, part):
         yield stride
 

@@ -12,14 +12,14 @@ from ..support.divisors import divisor_near
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget, Target
 from .access import Trace
-from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
+from .mapping import RowMap, Segment, SegmentDigit, SegmentKind, boundaries, row_map, side_by_side, top_rows
 
 MIN_ROW: int = 64  # with fewer elements in a row, starting the row costs more than its work
 MIN_ROWS: int = 8  # with fewer rows, a nest cannot keep a machine's cores busy
 MIN_TOGETHER: int = 16  # with fewer results of a reduce_window in a row, one loop over all of them is better
 MOST_SCANNED: int = 512  # most neighbours in one row of a scan: their accumulators stay in L1
 FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each step waits for the previous one
-LONG_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
+LONGEST_UNCUT_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
 def choose(graph: Graph, segment: Segment, steps: Trace, target: Target, kin: Callable[[], set[int]] = set) -> RowMap:
@@ -60,7 +60,7 @@ def _scan_map(segment: Segment, dimension: int, target: Target) -> RowMap:
         if fewer < FEWEST_SCANNED:
             break
         beside = fewer
-    kept = [Part(beside, inner // beside), Part(extent * inner, outer)]
+    kept = [SegmentDigit(beside, inner // beside), SegmentDigit(extent * inner, outer)]
     found = _one_row_each(segment.size, kept)
     assert found is not None
     return found
@@ -71,8 +71,8 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
     if not usable:
         return top_rows(size, 1)  # one flat loop
     inner = next((cut for cut in usable if cut >= MIN_ROW), usable[-1])
-    if inner > LONG_ROW or (size // inner < MIN_ROWS and inner > 2 * MIN_ROW):
-        wanted = max(MIN_ROW, min(LONG_ROW, inner * (size // inner) // (4 * MIN_ROWS)))
+    if inner > LONGEST_UNCUT_ROW or (size // inner < MIN_ROWS and inner > 2 * MIN_ROW):
+        wanted = max(MIN_ROW, min(LONGEST_UNCUT_ROW, inner * (size // inner) // (4 * MIN_ROWS)))
         # Whole pieces: a row that ends within one would take a division for each element to know where it is.
         piece = math.lcm(*(cut for cut in usable if cut < inner and inner % cut == 0))
         cut = piece * divisor_near(inner // piece, -(-wanted // piece))
@@ -86,11 +86,11 @@ def _variadic_map(segment: Segment) -> RowMap:
     its own."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
-    kept = [Part(stride, extent) for stride, (extent, reduced) in zip_strict(strides, flags) if not reduced]
+    kept = [SegmentDigit(stride, extent) for stride, (extent, reduced) in zip_strict(strides, flags) if not reduced]
     if flags and not flags[0][1]:
         run = divisor_near(flags[0][0], MIN_ROW)
         if run >= MIN_TOGETHER or run == flags[0][0]:
-            kept[0] = Part(run, flags[0][0] // run)
+            kept[0] = SegmentDigit(run, flags[0][0] // run)
     found = _one_row_each(segment.size, kept)
     assert found is not None
     return found
@@ -104,7 +104,7 @@ def _reduction_maps(
     element."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
-    blocks = [Part(stride, extent) for stride, (extent, _) in zip_strict(strides, flags)]
+    blocks = [SegmentDigit(stride, extent) for stride, (extent, _) in zip_strict(strides, flags)]
     kept = [block for block, (_, reduced) in zip_strict(blocks, flags) if not reduced]
     kept_size = math.prod(block.extent for block in kept)
     accumulators = kept_size * 4
@@ -122,12 +122,12 @@ def _reduction_maps(
     if together is not None:
         run = divisor_near(together, target.tile_bytes // 32)
         if flags and not flags[0][1] and run >= min(MIN_TOGETHER, target.lanes):
-            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
+            yield _one_row_each(size, [SegmentDigit(run, blocks[0].extent // run), *kept[1:]])
     elif flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
         # The innermost block is kept: cut it into runs that stream well; with all other kept digits they make the rows.
         run = _run_of(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32), cuts)
         if run >= MIN_ROW:
-            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
+            yield _one_row_each(size, [SegmentDigit(run, blocks[0].extent // run), *kept[1:]])
     if flags and splittable and flags[-1][1] and accumulators <= target.tile_bytes // 2:
         yield top_rows(size, size // blocks[-1].extent)
     yield _one_row_each(size, kept)
@@ -145,9 +145,9 @@ def _run_of(extent: int, wanted: int, cuts: set[int]) -> int:
     return min(runs, key=lambda run: abs(math.log(run / wanted)), default=divisor_near(extent, wanted))
 
 
-def _one_row_each(size: int, kept: Sequence[Part]) -> RowMap | None:
+def _one_row_each(size: int, kept: Sequence[SegmentDigit]) -> RowMap | None:
     parts, weight = [], 1
     for block in kept:
-        parts.append(Part(block.stride, block.extent, weight))
+        parts.append(SegmentDigit(block.stride, block.extent, weight))
         weight *= block.extent
     return row_map(size, [part for part in parts if part.extent > 1])

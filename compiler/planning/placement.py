@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear, unravel
-from ..ops.propagation import Request
+from ..ops.propagation import ElementRequest
 from ..ops.table import OPS, Cost
 from ..targets.targets import Target
 from .access import Trace, trace
@@ -95,7 +95,9 @@ def within(size: int) -> Var:
     return Var(f"{WITHIN}{size}", size)
 
 
-def mapped_roots(graph: Graph, segment: Segment, mapping: RowMap, row: Index, inner: Index) -> tuple[Request, ...]:
+def mapped_roots(
+    graph: Graph, segment: Segment, mapping: RowMap, row: Index, inner: Index
+) -> tuple[ElementRequest, ...]:
     """The segment's roots at row `row` and position `inner` within the row."""
     return roots_of(graph, segment, mapping.point(row, inner))
 
@@ -177,19 +179,21 @@ class Placer:
                 tried[nest.number] = refusal
         return self._open(segment, steps, after, tried)
 
-    def _space_roots(self, segment: Segment) -> tuple[Request, ...]:
-        extra: list[Request] = []
+    def _space_roots(self, segment: Segment) -> tuple[ElementRequest, ...]:
+        extra: list[ElementRequest] = []
         node = self.graph.nodes[segment.node]
         if node.op in ("reduce_general", "reduce_window"):  # initial values
             first = len(node.operands) // 2
-            extra = [Request(operand, ()) for operand in node.operands[first:]]
+            extra = [ElementRequest(operand, ()) for operand in node.operands[first:]]
         if segment.kind is SegmentKind.SCAN:
             starts = self.graph.nodes[node.operands[1]]
-            extra = [Request(node.operands[1], unravel(Index.of_var(Var("i", starts.element_count)), starts.shape))]
+            extra = [
+                ElementRequest(node.operands[1], unravel(Index.of_var(Var("i", starts.element_count)), starts.shape))
+            ]
         if segment.kind is SegmentKind.SCATTER:
             indices = self.graph.nodes[node.operands[1]]
             variable = Var("i", max(indices.element_count, 1))
-            extra = [Request(node.operands[1], unravel(Index.of_var(variable), indices.shape))]
+            extra = [ElementRequest(node.operands[1], unravel(Index.of_var(variable), indices.shape))]
         return (*roots_of(self.graph, segment, Index.of_var(segment.variable)), *extra)
 
     def _stored(self, nest: Nest | None, segment: Segment) -> Callable[[int], bool]:
@@ -246,7 +250,7 @@ class Placer:
         """The mapping that a shared tensor dictates, or None with the reason. Values computed in the nest are tried first, then the
         largest tensors."""
 
-        def importance(request: Request) -> tuple[bool, int, int]:
+        def importance(request: ElementRequest) -> tuple[bool, int, int]:
             made = self.nest_of.get(request.node) is nest
             return made, self.graph.nodes[request.node].element_count, request.node
 

@@ -25,7 +25,7 @@ from ..passes.simplify import prune
 from ..support.sequences import zip_strict
 from ..targets.targets import Target
 
-LONG_ROW: Final = 1024
+LONG_REDUCTION: Final = 1024
 """A row with more elements may be split [AStitch section 3.3]."""
 CHUNK_ALIGNMENT: Final = 32
 """If a row must be padded, a chunk's length is a multiple of this: the threads of a warp."""
@@ -88,7 +88,7 @@ def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
     rows, length = math.prod(shape[:first]), math.prod(shape[first:])
     # A full reduction by a kind is cut into tasks anyway, each of which stores a partial result.
     alone = rows == 1 and node.op == "reduce"
-    return (rows, length) if length > LONG_ROW and rows and not alone else None
+    return (rows, length) if length > LONG_REDUCTION and rows and not alone else None
 
 
 def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
@@ -154,7 +154,7 @@ def _decide(name: str, rows: int, length: int, operand: Node, target: Target) ->
     slots = target.row_slots
     if rows >= slots:
         return SplitDecision(name, 1, f"{rows} rows keep {slots} blocks busy")
-    most = min(slots // rows, math.ceil(length / LONG_ROW))
+    most = min(slots // rows, math.ceil(length / LONG_REDUCTION))
     if most < 2:
         return SplitDecision(name, 1, f"{slots} blocks are not two for each of {rows} rows")
     parts = next((count for count in range(most, most // 2, -1) if length % count == 0), most)

@@ -63,7 +63,7 @@ class OpWork:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MergeDecision:
     """together_ns, apart_ns: times of one kernel, and of one kernel for each. pays: whether to merge. why: the reason in words."""
 
     together_ns: float
@@ -91,13 +91,13 @@ class MergeModel:
                 self._known[graph.digest] = None
         return self._known[graph.digest]
 
-    def judge(self, together: OpWork, apart: Sequence[OpWork]) -> Verdict:
+    def judge(self, together: OpWork, apart: Sequence[OpWork]) -> MergeDecision:
         """Compares one kernel with the work `together` with a kernel for each of `apart`. Merging pays unless separate kernels save
         more than MARGIN of the time."""
         one = together.cost(self.target)
         each = [work.cost(self.target) for work in apart]
         apart_ns = sum(cost.ns for cost in each)
-        return Verdict(one.ns, apart_ns, one.ns * (1 - MARGIN) <= apart_ns, self._why(together, one, each))
+        return MergeDecision(one.ns, apart_ns, one.ns * (1 - MARGIN) <= apart_ns, self._why(together, one, each))
 
     def _why(self, together: OpWork, one: KernelCost, each: Sequence[KernelCost]) -> str:
         launches = sum(cost.launch_ns for cost in each) - one.launch_ns
@@ -139,8 +139,8 @@ class StepMerges:
     edges: Sequence[tuple[int, int]]
     graph_of: Callable[[Sequence[int]], Graph | None]
     works: dict[frozenset[int], OpWork | None] = field(default_factory=dict)
-    verdicts: dict[tuple[frozenset[int], frozenset[int]], Verdict] = field(default_factory=dict)
-    cuts: list[tuple[frozenset[int], frozenset[int], Verdict]] = field(default_factory=list)
+    verdicts: dict[tuple[frozenset[int], frozenset[int]], MergeDecision] = field(default_factory=dict)
+    cuts: list[tuple[frozenset[int], frozenset[int], MergeDecision]] = field(default_factory=list)
 
     def _work(self, nodes: Iterable[int]) -> OpWork | None:
         key = frozenset(nodes)
@@ -176,7 +176,7 @@ class StepMerges:
             if work is None or not self.model.worth_a_cut(work):
                 continue
             depth = self._reductions_before(cluster)
-            best: tuple[frozenset[int], frozenset[int], Verdict] | None = None
+            best: tuple[frozenset[int], frozenset[int], MergeDecision] | None = None
             for bound in sorted(set(depth.values()) - {0}):
                 before = frozenset(i for i in cluster if depth[i] < bound)
                 after = frozenset(cluster) - before

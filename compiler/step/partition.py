@@ -17,7 +17,7 @@ layout only says that a transpose could be a bitcast). Only the step's own param
 
 Merging goes as far as cycles and `Caps` allow; for a GPU, only if its cost model says that it pays (merging.py).
 
-A split computation lists stitch ops and outside instructions in an order in which they can be executed (`Split.steps`).
+A split computation lists stitch ops and outside instructions in an order in which they can be executed (`SplitComputation.steps`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Step: TypeAlias = "StitchOp | HloInstruction"
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitComputation:
     """A split computation. computation: its name. flat: its instructions with calls inlined. steps: the stitch ops and the
     instructions outside, in an order in which they can run (tuples, parameters and views are no steps)."""
 
@@ -94,7 +94,7 @@ class Partition:
     """A split module. outside: the instructions that are in no stitch op, with the reasons."""
 
     module: str
-    splits: tuple[Split, ...]
+    splits: tuple[SplitComputation, ...]
     outside: tuple[UnsupportedOp, ...]
 
     @property
@@ -138,7 +138,7 @@ def partition(
         raise HloImportError(
             f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
         )
-    splits: list[Split] = []
+    splits: list[SplitComputation] = []
     outside: list[UnsupportedOp] = []
     waiting, seen = [module.entry], {module.entry}
     model = None if target is None else MergeModel(target)
@@ -172,7 +172,7 @@ def stitch_ops_of(module: HloModule, target: GpuTarget | None = None) -> Partiti
             raise HloImportError(f"nothing to stitch: {error}") from None
         return step
     op = StitchOp(graph.name, graph, (), (), ())
-    return Partition(module.name, (Split(module.entry, module.computations[module.entry], (op,)),), ())
+    return Partition(module.name, (SplitComputation(module.entry, module.computations[module.entry], (op,)),), ())
 
 
 def _computation(module: HloModule, name: str) -> HloComputation:
@@ -294,7 +294,7 @@ class _Splitter:
     elements: dict[str, list[str]] = field(default_factory=dict)
     """For each instruction that computes a tuple, the instructions that take an array out of it."""
 
-    def split(self) -> Split | None:
+    def split(self) -> SplitComputation | None:
         """The split; None if the importer refused another instruction, which is in `refused` now."""
         items = self.flat.instructions
         self._classify()
@@ -335,7 +335,7 @@ class _Splitter:
         steps += [((i,), items[units[i]]) for i in range(len(units)) if not member[i]]
         told = () if merges is None else tuple(merges.told(scopes.clusters))
         fewest = fewest_sets(Dag(len(units), edges), member)
-        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told, fewest)
+        return SplitComputation(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told, fewest)
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:

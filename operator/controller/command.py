@@ -26,7 +26,7 @@ from . import keeper as keeper_module
 from . import releaser as releaser_module
 from . import roster as roster_module
 from .keeper import Keeper
-from .loops import Loop
+from .loops import ControlLoop
 from .metrics import Metrics
 from .releaser import Releaser
 from .roster import Roster
@@ -112,16 +112,18 @@ class Parts:
             metrics=self.metrics,
         )
         releaser = Releaser(pods, roster.held_by, self.metrics)
-        reports = Loop("reports", keeper.look, arguments.look_seconds, keeper_module.STALL_SECONDS, self.metrics)
+        reports = ControlLoop("reports", keeper.look, arguments.look_seconds, keeper_module.STALL_SECONDS, self.metrics)
         keeper.made_progress = reports.made_progress
         self.loops = (
             reports,
-            Loop("roster", roster.look, roster_module.LOOK_SECONDS, roster_module.STALL_SECONDS, self.metrics),
-            Loop("releaser", releaser.look, releaser_module.LOOK_SECONDS, releaser_module.STALL_SECONDS, self.metrics),
+            ControlLoop("roster", roster.look, roster_module.LOOK_SECONDS, roster_module.STALL_SECONDS, self.metrics),
+            ControlLoop(
+                "releaser", releaser.look, releaser_module.LOOK_SECONDS, releaser_module.STALL_SECONDS, self.metrics
+            ),
         )
 
 
-def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
+def handlers(loops: Sequence[ControlLoop]) -> kopf.OperatorRegistry:
     """kopf's registry. loops: the first one makes the reports. There are no handlers of create or delete and no timers: these would
     put a finalizer on objects, which then could not be deleted while the controller is down."""
     registry = kopf.OperatorRegistry()

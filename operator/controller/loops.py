@@ -23,7 +23,7 @@ the next."""
 LONGEST_REST_SECONDS = 240.0
 
 
-class Loop:
+class ControlLoop:
     """Calls `look` again and again, on a thread of the event loop's executor.
 
     look: one pass; it may block and may raise. seconds: least time between passes. stall_seconds: the loop counts as hanging if

@@ -95,7 +95,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Loop:
+class FoldedLoop:
     """A while loop that became one op (while_loops/fold.py).
 
     name: the op's. frame: the loop's. members: names of all its nodes. vanished: members for which no kernel runs any more.
@@ -115,7 +115,7 @@ class ClusterPlan:
     """
 
     clusters: list[Cluster] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[FoldedLoop] = field(default_factory=list)
     staying_loops: dict[str, str] = field(default_factory=dict)
     """Name of a loop -> why its operators stay in TensorFlow's executor."""
     left_out: dict[str, collections.Counter[str]] = field(default_factory=dict)

@@ -142,7 +142,7 @@ def of_tensorflow(build: TensorFlowBuild, settings: Settings, build_now: bool) -
         yield Finding("in the way", f"{foreign[0]} registers a graph optimizer of its own", todo, True)
 
 
-def of_version(version: str, verdict: self_test.Verdict | None) -> Finding:
+def of_version(version: str, verdict: self_test.SelfTestResult | None) -> Finding:
     """Whether jobs on this version of TensorFlow are stitched. verdict: the self-test's, or None if it has not run."""
     if known.is_known(version):
         return Finding("version", "tested")

@@ -149,7 +149,9 @@ class RunCommand:
             say(f"the job will run plain: {error}")
 
 
-def try_if_unknown(library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path) -> self_test.Verdict | None:
+def try_if_unknown(
+    library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path
+) -> self_test.SelfTestResult | None:
     """Runs the self-test, once per library, if TensorFlow's version is not among the known ones (about a minute). Returns its
     verdict; None if the version is known."""
     if known.is_known(build.version):

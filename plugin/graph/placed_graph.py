@@ -34,10 +34,12 @@ class GraphNode:
 
     @property
     def name(self) -> str:
+        """The node's name in the graph."""
         return str(self.proto.name)
 
     @property
     def op(self) -> str:
+        """The name of its operator, such as MatMul."""
         return str(self.proto.op)
 
     @property

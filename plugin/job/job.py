@@ -33,7 +33,7 @@ from ..ranks.world import World
 from ..service.client import CompileClient
 from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .lockstep import UNSEEN, UNTIED, Lockstep, Ranks
-from .program import Phase, Program, Ticket
+from .program import Program, ProgramPhase, Ticket
 from .records import Records
 from .shape_watch import unsettled
 from .trace_budget import TraceBudget
@@ -174,7 +174,7 @@ class Job:
             return
         self._set_up_ranks(mail)
         for program in self.programs:
-            program.asks_ranks = program.phase is Phase.WARM_UP
+            program.asks_ranks = program.phase is ProgramPhase.WARM_UP
 
     def _set_up_ranks(self, mail: Mail | None = None) -> None:
         """mail: how the ranks find a store if their launcher has none."""
@@ -312,7 +312,7 @@ class Job:
         self._begin_with_ranks(program)
         ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
-            stride = self.settings.sample_stride if ticket.phase is Phase.STITCHED else 0
+            stride = self.settings.sample_stride if ticket.phase is ProgramPhase.STITCHED else 0
             # Counted in stitched steps: with the step's number, a kernel's turn could fall into plain blocks.
             turn = program.steps_by_arm[Arm.STITCHED] % stride if stride else 0
             if program.lockstep is not None:
@@ -347,8 +347,8 @@ class Job:
         if lockstep.stitched:
             if not was_stitched:
                 self.kernels.agree(lockstep.common)
-            if program.phase is not Phase.STITCHED and not program.settled:
-                program.enter(Phase.STITCHED)
+            if program.phase is not ProgramPhase.STITCHED and not program.settled:
+                program.enter(ProgramPhase.STITCHED)
             if not was_stitched:
                 kernels = len(self.kernels.verified(lockstep.common))
                 line = f"{program.name}: all {self.world.size} ranks run {kernels} verified kernels from step {program.steps} on"
@@ -359,7 +359,7 @@ class Job:
             self._tell_of_ranks(f"{program.name} runs plain on all {self.world.size} ranks: {lockstep.ended}")
         if lockstep.ended and not program.settled:
             program.ended_in = program.phase
-            program.enter(Phase.PLAIN, lockstep.ended)
+            program.enter(ProgramPhase.PLAIN, lockstep.ended)
 
     def _found_collective(self, program: Owner) -> None:
         """TensorFlow traces a function's first call with a collective of all ranks: the call is the first that is counted. (Sets of
@@ -376,7 +376,7 @@ class Job:
         program.asks_ranks = self.world.is_elastic  # in a later world it has to be announced again
         if program.settled:
             lockstep.refuse(program.reason)
-        elif program.phase is Phase.AGREEMENT:
+        elif program.phase is ProgramPhase.AGREEMENT:
             self._say_ready(program)
         return lockstep
 
@@ -386,14 +386,14 @@ class Job:
             program.lockstep = None
             if lockstep.own_reason:
                 program.refuse(lockstep.own_reason)
-            elif program.phase is Phase.STITCHED:
-                program.enter(Phase.AGREEMENT)
+            elif program.phase is ProgramPhase.STITCHED:
+                program.enter(ProgramPhase.AGREEMENT)
             elif (
                 program.settled and program.ended_in is not None
             ):  # the ranks made it plain, perhaps because of a rank that has left since
-                was_ready = program.ended_in in (Phase.AGREEMENT, Phase.STITCHED)
+                was_ready = program.ended_in in (ProgramPhase.AGREEMENT, ProgramPhase.STITCHED)
                 program.reason, program.ended_in = "", None
-                program.enter(Phase.AGREEMENT if was_ready else Phase.WARM_UP)
+                program.enter(ProgramPhase.AGREEMENT if was_ready else ProgramPhase.WARM_UP)
 
     def end(self, ticket: Ticket) -> None:
         """Books a step that ended without an error, and moves its program on."""
@@ -418,14 +418,14 @@ class Job:
         """Moves a program on after a step of its present phase. duration_ns: the step's duration."""
         settings = self.settings
         phase = program.phase
-        if phase is Phase.STITCHED or program.settled:
+        if phase is ProgramPhase.STITCHED or program.settled:
             if program.lockstep is not None:
                 if program.pairs_completed > program.pairs_judged:
                     program.pairs_judged = program.pairs_completed
                     self.records.blocks(program)
                     if self.world.rank == 0:  # all ranks step together: one decides for all
                         self._give_up_if_it_does_not_pay(program)
-            elif phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
+            elif phase is ProgramPhase.STITCHED and (unsettled := self._unsettled_of(program)):
                 self._leave_out(program, unsettled, UNSETTLED)
             elif program.pairs_completed > program.pairs_judged:
                 program.pairs_judged = program.pairs_completed
@@ -433,7 +433,7 @@ class Job:
                 if not self._leave_out(program, self._slower_of(program), SLOWER):
                     self._give_up_if_it_does_not_pay(program)
             return
-        if phase is Phase.WARM_UP:
+        if phase is ProgramPhase.WARM_UP:
             if self.ranks is not None and not program.steps_per_collective:
                 if program.phase_steps < UNTIED_STEPS:
                     return  # a function that runs only a few times is no training function: nothing is printed about it
@@ -446,18 +446,18 @@ class Job:
                 and settings.mode != "idle"
                 and (settings.only_switches or self.trace_budget.may_trace(program, (time.time() - self.started) * 1e9))
             ):
-                program.enter(Phase.TRACE)
-        elif phase is Phase.TRACE:
+                program.enter(ProgramPhase.TRACE)
+        elif phase is ProgramPhase.TRACE:
             self._traces_ended += 1
             self.trace_budget.traced(program, duration_ns)
             if settings.only_switches:
-                program.enter(Phase.STITCHED)
+                program.enter(ProgramPhase.STITCHED)
             elif program.cluster_count == 0:
                 self._nothing_to_stitch(program)
             else:
-                program.enter(Phase.COMPILE)
+                program.enter(ProgramPhase.COMPILE)
                 self._wake()
-        elif phase is Phase.COMPILE:
+        elif phase is ProgramPhase.COMPILE:
             waited = (time.perf_counter_ns() - program.phase_start_ns) / 1e9
             if self._traces_served == self._traces_ended and not self.client.busy:
                 self._kernels_arrived(program)
@@ -466,11 +466,11 @@ class Job:
                     "compile-timeout", f"kernels were not ready after {waited:.0f} s; going on without the rest"
                 )
                 self._kernels_arrived(program)
-        elif phase is Phase.BASELINE:
+        elif phase is ProgramPhase.BASELINE:
             if program.baseline_is_done():
-                program.enter(Phase.VERIFY)
+                program.enter(ProgramPhase.VERIFY)
                 self._move_kernels()  # at once: our own thread would do it a step later
-        elif phase is Phase.VERIFY:
+        elif phase is ProgramPhase.VERIFY:
             assert self.kernels is not None
             self._move_kernels()
             self._wake()
@@ -483,16 +483,17 @@ class Job:
     def _nothing_to_stitch(self, program: Program) -> None:
         reasons = self.stitcher.excluded_clusters.values()
         if SLOWER in reasons:
-            program.enter(Phase.PLAIN, "stitching does not pay here: TensorFlow's own operators are faster")
+            program.enter(ProgramPhase.PLAIN, "stitching does not pay here: TensorFlow's own operators are faster")
         elif UNSETTLED in reasons:
-            program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
+            program.enter(ProgramPhase.PLAIN, "the shapes of its tensors never settle")
         elif program.plan is None and not program.nested_plans:
             program.enter(
-                Phase.PLAIN, "no graph of it was prepared in this process: it is trivial, or runs on a server's devices"
+                ProgramPhase.PLAIN,
+                "no graph of it was prepared in this process: it is trivial, or runs on a server's devices",
             )
             return
         else:
-            program.enter(Phase.PLAIN, "no operators to stitch in its graph")
+            program.enter(ProgramPhase.PLAIN, "no operators to stitch in its graph")
             return
         say(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
@@ -524,7 +525,7 @@ class Job:
 
     def _trace_again(self, program: Program) -> None:
         program.generation += 1
-        program.enter(Phase.TRACE)
+        program.enter(ProgramPhase.TRACE)
 
     def _kernels_arrived(self, program: Program) -> None:
         assert self.kernels is not None
@@ -543,21 +544,23 @@ class Job:
             self.records.event("split", f"the next graph's clusters are without {', '.join(sorted(unknown))}")
             return
         if good and program.phase_steps <= SWIFT_COMPILE_STEPS:
-            program.enter(Phase.VERIFY)
+            program.enter(ProgramPhase.VERIFY)
             self._move_kernels()
             return
         if good:
-            program.enter(Phase.BASELINE)
+            program.enter(ProgramPhase.BASELINE)
             return
         failures = sorted({e.failure for e in executables if e.failure})
-        program.enter(Phase.PLAIN, f"no kernel could be made: {failures[0]}" if failures else "no kernel was asked for")
+        program.enter(
+            ProgramPhase.PLAIN, f"no kernel could be made: {failures[0]}" if failures else "no kernel was asked for"
+        )
         say(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
 
     def _enter_stitched(self, program: Program) -> None:
         assert self.kernels is not None
         if self.ranks is not None:
-            program.enter(Phase.AGREEMENT)
+            program.enter(ProgramPhase.AGREEMENT)
             if program.lockstep is not None:
                 self._say_ready(program)
             return
@@ -566,10 +569,10 @@ class Job:
         running = states.count("stitched")
         # If shapes change from step to step, maybe no kernel was called often enough yet: each is verified when it is called again.
         if not running and not any(state in ("requested", "ready", "verify") for state in states):
-            program.enter(Phase.REVERTED, "no kernel passed verification")
+            program.enter(ProgramPhase.REVERTED, "no kernel passed verification")
             say(f"{program.name} runs plain: {program.reason}")
             return
-        program.enter(Phase.STITCHED)
+        program.enter(ProgramPhase.STITCHED)
         self.trace_budget.paid_back(program)
         if not self.settings.quiet:
             kernels = f"{running} kernels verified" if running else "kernels are verified as their shapes come again"
@@ -585,13 +588,13 @@ class Job:
         if kernels_of_this_rank:
             program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank, program.steps_per_collective)
         else:
-            program.enter(Phase.REVERTED, "no kernel passed verification")
+            program.enter(ProgramPhase.REVERTED, "no kernel passed verification")
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """Sends a program back to plain unless its saving exceeds the confidence interval: at once if it is slower by more than the
         interval, else after JUDGED_PAIRS pairs. Most of the pairs must agree too, since one block in which the job was stopped for a
         while would dominate the mean."""
-        if self.settings.only_switches or program.phase is not Phase.STITCHED:
+        if self.settings.only_switches or program.phase is not ProgramPhase.STITCHED:
             return
         estimate = self.records.saving(program, latest=JUDGED_PAIRS)
         if estimate is None or estimate.pairs < min(self.settings.pairs, JUDGED_PAIRS):
@@ -603,7 +606,7 @@ class Job:
             finding = f"the saving lies between {estimate.low:+.1%} and {estimate.high:+.1%}"
         else:
             return
-        program.enter(Phase.PLAIN, f"stitching does not pay here: {finding}")
+        program.enter(ProgramPhase.PLAIN, f"stitching does not pay here: {finding}")
         say(f"{program.name} goes back to plain: {program.reason}")
         self.records.event("does-not-pay", program.reason)
 
@@ -628,7 +631,7 @@ class Job:
                 self._traces_served = ended  # the queue was empty after they had ended
 
     def _lively(self) -> bool:
-        return any(program.phase in (Phase.COMPILE, Phase.VERIFY) for program in self.programs)
+        return any(program.phase in (ProgramPhase.COMPILE, ProgramPhase.VERIFY) for program in self.programs)
 
     @contained(None)
     def _tick(self, request: dict[str, Any] | None) -> None:
@@ -640,7 +643,7 @@ class Job:
                 return
         self._ticked = time.monotonic()
         self._retire_gone()
-        if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
+        if self.settings.mode == "auto" and any(program.phase is ProgramPhase.WARM_UP for program in self.programs):
             self.client.prepare()  # while TensorFlow traces the first step
         self.kernels.look_at_mismatches()
         self._move_kernels()
@@ -653,10 +656,10 @@ class Job:
         kernels of TensorFlow's take part while a program is stitched."""
         assert self.kernels is not None
         if self.native is not None and self.settings.mode == "auto":
-            self.native.let_kernels_compete(any(program.phase is Phase.STITCHED for program in self.programs))
+            self.native.let_kernels_compete(any(program.phase is ProgramPhase.STITCHED for program in self.programs))
         wanted: set[str] = set()
         for program in self.programs:
-            if program.phase in (Phase.VERIFY, Phase.STITCHED):
+            if program.phase in (ProgramPhase.VERIFY, ProgramPhase.STITCHED):
                 wanted |= program.cluster_names
         self.kernels.move_states(wanted)
 
@@ -694,7 +697,7 @@ class Job:
         if off:
             for program in self.programs:
                 if not program.settled:
-                    program.enter(Phase.PLAIN, "switched off from outside")
+                    program.enter(ProgramPhase.PLAIN, "switched off from outside")
         say(f"control file: {text or 'empty'}")
         self.records.event("control", text)
 
@@ -702,7 +705,7 @@ class Job:
         if (
             self.native is None
             or self.kernels is None
-            or not any(program.phase is Phase.STITCHED for program in self.programs)
+            or not any(program.phase is ProgramPhase.STITCHED for program in self.programs)
         ):
             return
         signatures: dict[str, list[int]] = {}
@@ -713,12 +716,12 @@ class Job:
     def _watch_memory(self) -> None:
         if self.native is not None:
             self.native.trim_buffers(self.memory.idle_seconds())
-        reason = self.memory.danger(stitched=any(p.phase is Phase.STITCHED for p in self.programs))
+        reason = self.memory.danger(stitched=any(p.phase is ProgramPhase.STITCHED for p in self.programs))
         if reason is None or self.native is None:
             return
         for program in self.programs:
-            if program.phase in (Phase.VERIFY, Phase.STITCHED):
-                program.enter(Phase.REVERTED, reason)
+            if program.phase in (ProgramPhase.VERIFY, ProgramPhase.STITCHED):
+                program.enter(ProgramPhase.REVERTED, reason)
                 say(f"{program.name} goes back to plain: {reason}")
         self.records.event("memory", reason)
 

@@ -178,16 +178,19 @@ class Ranks:
 
     @contained(None, after_failure=True)
     def world_ends(self) -> None:
+        """The world's ranks no longer meet: what was agreed in it is over, and its threads end."""
         self._end()
 
     @contained(None, after_failure=True)
     def world_is_sought(self) -> None:
+        """A new world is about to form. In an elastic job the ranks agree in it on the run's id again."""
         self._end()
         if self.world.is_elastic:
             self._keeper = RunIdKeeper(self.world, self._run_id)
 
     @contained(None, after_failure=True)
     def world_begins(self, place: Place | None) -> None:
+        """The world has formed, with this process at `place` (None: Horovod does not tell). The ranks meet in it from now on."""
         if self._keeper is not None:
             self._keeper.close()
         self._end()
@@ -203,7 +206,7 @@ class Ranks:
             courier.close()
 
     @property
-    def place_of_store(self) -> meeting.Place | None:
+    def place_of_store(self) -> meeting.StoreAddress | None:
         """Where the store is that rank 0 keeps; None if the launcher keeps it, or it has not been found."""
         return self._meeting.place if self._meeting is not None else None
 

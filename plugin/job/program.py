@@ -32,7 +32,7 @@ from ..clusters.clusters import ClusterPlan
 from .lockstep import Lockstep
 
 
-class Phase(enum.Enum):
+class ProgramPhase(enum.Enum):
     """The phases of a program; the module's docstring describes each. Values are the names in records and summaries."""
 
     WARM_UP = "warm-up"
@@ -87,7 +87,7 @@ class Ticket:
     program: Program
     step: int
     arm: Arm
-    phase: Phase
+    phase: ProgramPhase
     generation: int
     counted: bool
     pair: int | None
@@ -130,7 +130,7 @@ class Program:
         self.name, self.kind, self.settings = name, kind, settings
         self.given_name = name
         """The name without a number that tells it from others of this process."""
-        self.phase = Phase.WARM_UP
+        self.phase = ProgramPhase.WARM_UP
         self.reason = ""
         """Why it is PLAIN or REVERTED, as text for people."""
         self.generation = 0
@@ -150,7 +150,7 @@ class Program:
         """The number of its first step in the stitched phase."""
         self.stitched_after_seconds: float | None = None
         """Seconds from the end of the first step (which is TensorFlow's own tracing) to the first stitched step."""
-        self.durations: dict[Phase, Durations] = {phase: Durations() for phase in Phase}
+        self.durations: dict[ProgramPhase, Durations] = {phase: Durations() for phase in ProgramPhase}
         """Counted durations by phase; STITCHED holds only those of the stitched arm."""
         self.plain_blocks = Durations()
         self.pairs: list[tuple[Block, Block]] = []
@@ -180,7 +180,7 @@ class Program:
         """The lockstep in which it takes its steps with the other ranks; None if there is none."""
         self.asks_ranks = False
         """Whether its steps may have to be counted with those of other ranks even if it stays plain."""
-        self.ended_in: Phase | None = None
+        self.ended_in: ProgramPhase | None = None
         """The phase in which all ranks' decision made it plain; None if it is plain for a reason of its own, or not plain."""
         self.model = ""
         """The fingerprint of its first graph."""
@@ -230,45 +230,45 @@ class Program:
         agreed on a step stays in its phase until all ranks become plain at one step."""
         with self.lock:
             if not self.settled:
-                self.enter(Phase.PLAIN, reason)
+                self.enter(ProgramPhase.PLAIN, reason)
 
     # ---- phases
 
-    def enter(self, phase: Phase, reason: str = "") -> None:
+    def enter(self, phase: ProgramPhase, reason: str = "") -> None:
         """Moves the program to a phase. reason: kept for people, unless it is empty. In lockstep it cannot become plain alone:
         the other ranks are told, and the phase changes when all of them become plain at one step. Any thread may call it."""
         with self.lock:
-            is_plain = phase in (Phase.PLAIN, Phase.REVERTED)
+            is_plain = phase in (ProgramPhase.PLAIN, ProgramPhase.REVERTED)
             if is_plain and self.lockstep is not None and not self.lockstep.lets_go(reason):
                 return  # all ranks become plain at one step
             self.phase, self.phase_steps = phase, 0
-            if phase is Phase.STITCHED:
+            if phase is ProgramPhase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
                 self._open_blocks.clear()
             self.steady = self.settled and not self.asks_ranks and (Arm.PLAIN, self.generation) in self._seen_arms
             self.phase_start_ns = time.perf_counter_ns()
             if reason:
                 self.reason = reason
-            if phase is Phase.STITCHED and self.stitched_from_step is None and self.first_step_ns is not None:
+            if phase is ProgramPhase.STITCHED and self.stitched_from_step is None and self.first_step_ns is not None:
                 self.stitched_from_step = self.steps
                 self.stitched_after_seconds = (self.phase_start_ns - self.first_step_ns) / 1e9
 
     @property
     def settled(self) -> bool:
         """Whether the program's phase is final, so that its steps need no decisions."""
-        return self.phase in (Phase.PLAIN, Phase.REVERTED)
+        return self.phase in (ProgramPhase.PLAIN, ProgramPhase.REVERTED)
 
     def begin(self, quiet: bool) -> Ticket:
         """Begins the next step and returns its ticket, with its arm. quiet: whether no process of ours is at work beside the job."""
         with self.lock:
             phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
-            if phase is Phase.WARM_UP:
+            if phase is ProgramPhase.WARM_UP:
                 counted = False
-            elif phase in (Phase.TRACE, Phase.VERIFY):
+            elif phase in (ProgramPhase.TRACE, ProgramPhase.VERIFY):
                 arm, counted = Arm.STITCHED, False
-            elif phase is Phase.COMPILE:
+            elif phase is ProgramPhase.COMPILE:
                 counted = False
-            elif phase is Phase.STITCHED:
+            elif phase is ProgramPhase.STITCHED:
                 slot = self._course.next(quiet, self._has_pair) if self.lockstep is None else self.lockstep.slot
                 if slot.pair is not None and slot.offset == 0:
                     self._open_blocks.clear()  # they belong to a pair that was disturbed, or that is repeated
@@ -297,13 +297,13 @@ class Program:
         is_idle = self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps
         self.steady = (self.settled or is_idle) and not self.asks_ranks
         if counted:
-            plain_block = ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN
+            plain_block = ticket.phase is ProgramPhase.STITCHED and ticket.arm is Arm.PLAIN
             (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)
             if ticket.pair is not None:
                 self._book_in_pair(ticket.pair, ticket, duration)
-        if ticket.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY):
+        if ticket.phase in (ProgramPhase.TRACE, ProgramPhase.COMPILE, ProgramPhase.VERIFY):
             self._in_preparation.add(duration)
-        elif ticket.phase is not Phase.WARM_UP and not (ticket.quiet and quiet):
+        elif ticket.phase is not ProgramPhase.WARM_UP and not (ticket.quiet and quiet):
             self._beside.add(duration)
         return duration
 
@@ -316,10 +316,10 @@ class Program:
             self.phase_steps += 1
             self.total_ns += duration_ns
             self.steps_by_arm[Arm.PLAIN] += 1
-            counted = quiet and phase is not Phase.WARM_UP
+            counted = quiet and phase is not ProgramPhase.WARM_UP
             if counted:
                 self.durations[phase].add(duration_ns)
-            elif phase is not Phase.WARM_UP:
+            elif phase is not ProgramPhase.WARM_UP:
                 self._beside.add(duration_ns)
             return step, counted
 
@@ -350,7 +350,7 @@ class Program:
         plain phase; 0 if none was counted."""
         for durations in (
             self.plain_blocks,
-            *(self.durations[phase] for phase in (Phase.BASELINE, Phase.AGREEMENT, Phase.PLAIN)),
+            *(self.durations[phase] for phase in (ProgramPhase.BASELINE, ProgramPhase.AGREEMENT, ProgramPhase.PLAIN)),
         ):
             if durations.count:
                 return int(durations.median_ns)
@@ -358,7 +358,7 @@ class Program:
 
     def baseline_is_done(self) -> bool:
         """Whether the baseline phase has timed enough steps (settings baseline_steps and baseline_seconds)."""
-        counted = self.durations[Phase.BASELINE].count
+        counted = self.durations[ProgramPhase.BASELINE].count
         if counted >= self.settings.baseline_steps:
             return True
         seconds = (time.perf_counter_ns() - self.phase_start_ns) / 1e9

@@ -21,7 +21,7 @@ from ..arms.switch import Arm
 from ..base.containment import say
 from ..base.memory_watch import peak_bytes
 from ..base.settings import Settings, clean_environment
-from .program import Phase, Program
+from .program import Program, ProgramPhase
 from .training import Step, TrainingFunctions
 
 HAND_OVER_SECONDS = 10.0
@@ -126,8 +126,8 @@ class Records:
             [
                 savings.FunctionData(
                     savings.block_means(_durations(program, None)),
-                    program.durations[Phase.STITCHED].count,
-                    program.durations[Phase.STITCHED].total_ns,
+                    program.durations[ProgramPhase.STITCHED].count,
+                    program.durations[ProgramPhase.STITCHED].total_ns,
                 )
                 for program in self.functions
             ]
@@ -215,7 +215,7 @@ class Records:
             "ended": time.time(),
             **counts,
             "functions": [program.name for program in functions],
-            "phase": main.phase.value if main else Phase.WARM_UP.value,
+            "phase": main.phase.value if main else ProgramPhase.WARM_UP.value,
             "reason": main.reason if main else "no step was seen",
             "peak_bytes": peak_bytes(),
         }

@@ -34,7 +34,7 @@ START_SECONDS = 5.0
 """The longest that rank 0 waits for its store's port."""
 
 
-class Place(NamedTuple):
+class StoreAddress(NamedTuple):
     """Where a store is: the host, its TCP port, and the scope, which holds a secret."""
 
     host: str
@@ -66,7 +66,7 @@ class KeptStore:
         if not port.isdigit():
             self.close()
             raise StoreError("the ranks' store could not be started")
-        self.place = Place("127.0.0.1", int(port), scope)
+        self.place = StoreAddress("127.0.0.1", int(port), scope)
 
     def _port(self) -> str:
         """What the program prints; empty if it prints nothing in time."""
@@ -85,10 +85,10 @@ class KeptStore:
             self._process.stdout.close()
 
 
-def given_place() -> Place | None:
+def given_place() -> StoreAddress | None:
     """The place of the store that rank 0's `stitchfleet run` keeps, from STORE_VARIABLE; None if it is not set."""
     port, _, scope = os.environ.get(STORE_VARIABLE, "").partition(" ")
-    return Place("127.0.0.1", int(port), scope) if port.isascii() and port.isdigit() and scope else None
+    return StoreAddress("127.0.0.1", int(port), scope) if port.isascii() and port.isdigit() and scope else None
 
 
 class Meeting:
@@ -99,9 +99,9 @@ class Meeting:
         self._lock = threading.Lock()
         self._closed = False
         self._has_asked = self._has_failed = False
-        self._places: list[Place] = []
+        self._places: list[StoreAddress] = []
         """Where rank 0's store may be."""
-        self.place: Place | None = None
+        self.place: StoreAddress | None = None
         """Where the store is; None as long as this rank does not know it."""
         self._kept: KeptStore | None = None
         self._answer = b""
@@ -201,7 +201,7 @@ def own_addresses() -> list[str]:
     return found[:MAX_ADDRESSES]
 
 
-def places_of(answer: bytes) -> list[Place]:
+def places_of(answer: bytes) -> list[StoreAddress]:
     """Where rank 0's answer says that its store is, nearest first. Raises StoreError if it is no answer of a rank 0."""
     try:
         said = json.loads(answer)
@@ -210,4 +210,4 @@ def places_of(answer: bytes) -> list[Place]:
             addresses.insert(0, "127.0.0.1")
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError("rank 0's answer is not understood") from error
-    return [Place(address, port, scope) for address in addresses[: MAX_ADDRESSES + 1]]
+    return [StoreAddress(address, port, scope) for address in addresses[: MAX_ADDRESSES + 1]]

@@ -61,6 +61,7 @@ class OpenMpi:
             return None
 
     def why_unusable(self, world: World) -> str:
+        """Why messages cannot be sent by Open MPI in `world`, in one line; "" if they can."""
         if "mpi4py.MPI" in sys.modules:
             return "the job uses mpi4py, whose messages ours must not mix with"
         if not self._flag("MPI_Initialized") or self._flag("MPI_Finalized"):
@@ -91,6 +92,7 @@ class OpenMpi:
             raise StoreError(f"{function} returned {status}")
 
     def send(self, rank: int, tag: int, text: bytes) -> None:
+        """Sends `text` to `rank` under `tag` without waiting for it to arrive. Raises StoreError."""
         self._forget_sent()
         request, buffer = ctypes.c_void_p(), ctypes.create_string_buffer(text, len(text))
         self._call("MPI_Isend", buffer, len(text), self._byte, rank, tag, self._world, ctypes.byref(request))
@@ -107,6 +109,7 @@ class OpenMpi:
         self._sent = left
 
     def take(self, tag: int) -> tuple[int, bytes] | None:
+        """The next message under `tag` as its sender's rank and its text, or None if none has arrived. Raises StoreError."""
         self._forget_sent()
         found, message = ctypes.c_int(), ctypes.c_void_p()
         status = ctypes.create_string_buffer(_STATUS_BYTES)

@@ -40,6 +40,7 @@ class Known:
         self._store = store
 
     def store(self) -> Store:
+        """The store."""
         return self._store
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.containment import say
-from ..job.program import Phase
+from ..job.program import ProgramPhase
 
 FORMAT = 1
 """Version of the summary's format."""
@@ -72,12 +72,12 @@ def saving_line(saving: Mapping[str, Any] | None, what: str) -> str:
 
 _BEFORE_VERIFIED = "the job ended before its kernels were verified; they are kept for its next run"
 _ENDED_IN = {
-    Phase.WARM_UP.value: "the job ended in its first steps",
-    Phase.TRACE.value: "the job ended in its first steps",
-    Phase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
-    Phase.BASELINE.value: _BEFORE_VERIFIED,
-    Phase.VERIFY.value: _BEFORE_VERIFIED,
-    Phase.AGREEMENT.value: "the job ended before its ranks had agreed on a step to begin with",
+    ProgramPhase.WARM_UP.value: "the job ended in its first steps",
+    ProgramPhase.TRACE.value: "the job ended in its first steps",
+    ProgramPhase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
+    ProgramPhase.BASELINE.value: _BEFORE_VERIFIED,
+    ProgramPhase.VERIFY.value: _BEFORE_VERIFIED,
+    ProgramPhase.AGREEMENT.value: "the job ended before its ranks had agreed on a step to begin with",
 }
 
 

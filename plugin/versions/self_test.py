@@ -30,7 +30,7 @@ TensorFlow's results one by one, but of the mechanisms: a graph that lost an upd
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SelfTestResult:
     """Whether the self-test passed; if not, `why` says why, in one line.
 
     is_certain: whether a repetition would have the same outcome; False if a busy machine left the kernels no time.
@@ -50,15 +50,15 @@ def _file(library: pathlib.Path) -> pathlib.Path:
     return library.with_name("self-test.json")
 
 
-def verdict_of(library: pathlib.Path) -> Verdict | None:
+def verdict_of(library: pathlib.Path) -> SelfTestResult | None:
     """The kept verdict for a built native library; None if there was no test."""
     try:
-        return Verdict(**json.loads(_file(library).read_text(encoding="utf-8")))
+        return SelfTestResult(**json.loads(_file(library).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def try_version(library: pathlib.Path, cache: pathlib.Path) -> Verdict:
+def try_version(library: pathlib.Path, cache: pathlib.Path) -> SelfTestResult:
     """Runs the self-test of a built native library, and keeps its verdict if that is certain. It takes half a minute. Raises nothing
     of its own."""
     verdict = _judge(cache)
@@ -71,7 +71,7 @@ def try_version(library: pathlib.Path, cache: pathlib.Path) -> Verdict:
     return verdict
 
 
-def _judge(cache: pathlib.Path) -> Verdict:
+def _judge(cache: pathlib.Path) -> SelfTestResult:
     with tempfile.TemporaryDirectory(prefix="stitchfleet-self-test-") as folder:
         summary = pathlib.Path(folder) / "summary.json"
         try:
@@ -79,37 +79,37 @@ def _judge(cache: pathlib.Path) -> Verdict:
             plain = _run([str(steps) for steps in stitched["steps"]], clean_environment())
             found = json.loads(summary.read_text(encoding="utf-8"))
         except _JobError as error:
-            return Verdict(False, str(error), error.is_certain)
+            return SelfTestResult(False, str(error), error.is_certain)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            return Verdict(False, f"its job left no summary ({type(error).__name__})")
+            return SelfTestResult(False, f"its job left no summary ({type(error).__name__})")
     return judge(found, stitched["values"], plain["values"])
 
 
-def judge(summary: Mapping[str, Any], stitched: list[float], plain: list[float]) -> Verdict:
+def judge(summary: Mapping[str, Any], stitched: list[float], plain: list[float]) -> SelfTestResult:
     """The verdict on a job. summary: its summary. stitched, plain: the final numbers of both processes, in one order."""
     programs = {program["name"]: program for program in summary["programs"]}
     for name in ("self_test_step", "self_test_session"):
         if name not in programs:
-            return Verdict(False, f"the steps of {name!r} were not seen")
+            return SelfTestResult(False, f"the steps of {name!r} were not seen")
         program = programs[name]
         if not program["clusters"]:
-            return Verdict(False, f"nothing was stitched in {name!r} ({program['reason'] or program['phase']})")
+            return SelfTestResult(False, f"nothing was stitched in {name!r} ({program['reason'] or program['phase']})")
         if not program["steps_stitched"] or program["phase"] not in ("stitched", "plain"):
             line = f"{name!r} came as far as the phase {program['phase']}"
-            return Verdict(False, line, is_certain=program["phase"] not in ("compile", "verify"))
+            return SelfTestResult(False, line, is_certain=program["phase"] not in ("compile", "verify"))
     bad = sum(kernel["mismatches"] for cluster in summary["clusters"] for kernel in cluster["executables"])
     if bad or summary["reverts"]:
-        return Verdict(False, f"{bad} comparisons of kernels with TensorFlow's results failed")
+        return SelfTestResult(False, f"{bad} comparisons of kernels with TensorFlow's results failed")
     if not summary["calls"]["stitched"]:
-        return Verdict(False, "no kernel ran")
+        return SelfTestResult(False, "no kernel ran")
     for ours, theirs in zip(stitched, plain):
         if not abs(ours - theirs) <= AGREEMENT * max(1.0, abs(theirs)):
-            return Verdict(False, f"a number came to {ours:g} stitched and {theirs:g} plain")
-    return Verdict(True)
+            return SelfTestResult(False, f"a number came to {ours:g} stitched and {theirs:g} plain")
+    return SelfTestResult(True)
 
 
 class _JobError(Exception):
-    """A process of the self-test did not end well. The message is one line. is_certain: as in Verdict."""
+    """A process of the self-test did not end well. The message is one line. is_certain: as in SelfTestResult."""
 
     def __init__(self, line: str, is_certain: bool = True) -> None:
         super().__init__(line)

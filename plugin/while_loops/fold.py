@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..clusters.clusters import ClusterPlan, Loop
+from ..clusters.clusters import ClusterPlan, FoldedLoop
 from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
 from ..graph.control_flow import Liveness, analyse
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
@@ -48,7 +48,7 @@ class StitchedLoops:
     """The GraphDef after folding, the loops that became one op each, and why the others stay (name of the frame -> reason)."""
 
     graph: Any
-    loops: list[Loop]
+    loops: list[FoldedLoop]
     stay: dict[str, str]
 
 
@@ -68,7 +68,7 @@ def stitch_loops(
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
     TensorFlow looks up afterwards. is_excluded: whether the loop with a given name ("loop_" and its hash) must stay as it is.
     """
-    loops: list[Loop] = []
+    loops: list[FoldedLoop] = []
     stay: dict[str, str] = {}
     if not any(node.op == "Enter" for node in graph.node):
         return StitchedLoops(graph, loops, stay)
@@ -268,7 +268,7 @@ def _replace(
     members: list[int],
     name: str,
     preserve: Collection[str],
-) -> tuple[Loop, Any]:
+) -> tuple[FoldedLoop, Any]:
     """(the loop, a GraphDef with its op as the last node). Raises _UnfitError."""
     program = LoopProgram(graph, definitions, frame)
     gone = {*members, *frame.unpacked.values(), *frame.stacks}
@@ -308,4 +308,4 @@ def _replace(
     loop.attr["next"].list.s.extend(t.encode() for t in following)
     loop.attr["values"].list.s.extend(t.encode() for t in values)
     names = frozenset(graph.nodes[i].name for i in gone)
-    return Loop(own_name, name, names, names - operators_left([loop])), changed
+    return FoldedLoop(own_name, name, names, names - operators_left([loop])), changed

@@ -26,7 +26,7 @@ from typing import Final
 from stitchfleet.compiler.hlo.module import HloComputation, HloInstruction, HloShape
 from stitchfleet.compiler.hlo.text import _Attributes, _Parser
 from stitchfleet.compiler.ir.graph import Array
-from stitchfleet.compiler.step.partition import Partition, Split, StitchOp
+from stitchfleet.compiler.step.partition import Partition, SplitComputation, StitchOp
 
 from .ffi import TARGET, Call
 
@@ -164,7 +164,7 @@ class _Body:
     """One split computation."""
 
     writer: _Writer
-    split: Split
+    split: SplitComputation
     called: list[str] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
@@ -321,7 +321,7 @@ def _row_major(shape: HloShape) -> str:
     return f"{shape}{{{order}}}" if order else str(shape)
 
 
-def _origins(writer: _Writer, split: Split) -> dict[str, _Line]:
+def _origins(writer: _Writer, split: SplitComputation) -> dict[str, _Line]:
     """The original texts of a computation's flat instructions. An inlined call's instructions have its name, a colon for each number
     sign in it, before theirs. Tuples that flattening has made have no text."""
     found: dict[str, _Line] = {}

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from alembic import command as alembic_command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from ..pod.recording import DAY_NS
 from . import models, partitions
@@ -310,10 +309,3 @@ def _check_served(connection: sa.Connection, found: int) -> None:
         raise SchemaError(
             f"the database has schema {found} and serves programs from schema {oldest} on; this one is of {SCHEMA}: update it"
         )
-
-
-def newest_migration() -> int:
-    """The version of the newest migration in this program; a test holds it equal to SCHEMA."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return int(head)

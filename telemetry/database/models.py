@@ -72,12 +72,15 @@ class Durations(TypeDecorator[bytes]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The column's type on the database in use."""
         return dialect.type_descriptor(ARRAY(REAL) if dialect.name == "postgresql" else LargeBinary())
 
     def bind_processor(self, dialect: Dialect) -> Any:
+        """Turns bytes into what psycopg sends as real[]; SQLite takes them as they are."""
         return PackedReals.of if dialect.name == "postgresql" else None
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        """The bytes of what was read."""
         if dialect.name != "postgresql" or value is None:
             return value  # type: ignore[no-any-return]
         values = array("f", value)

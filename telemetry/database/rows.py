@@ -39,7 +39,7 @@ from ..pod.spool import (
     little_endian,
 )
 from . import schema
-from .schema import LOSS_EVENT, RefusedError
+from .schema import LOSS_EVENT, InvalidRecordError
 
 Row = dict[str, Any]
 
@@ -91,13 +91,13 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
     job: Row | None = None
     try:
         job = _job_row(identity) if identity is not None else None
-    except RefusedError as error:
+    except InvalidRecordError as error:
         found.damaged.append(f"identity: {error}")
         identity = None
     if job is None and fallback_identity is not None:
         try:
             job = _job_row(fallback_identity)
-        except RefusedError as error:
+        except InvalidRecordError as error:
             found.damaged.append(f"the spool's identity: {error}")
     if job is None:
         found.damaged += ["a record of an unknown job"] * len(records)
@@ -145,7 +145,7 @@ def job_of_segment(data: bytes) -> Row | None:
     first = next(decode(data, Damage()), None)
     try:
         return _job_row(first.body) if first is not None and first.kind == Kind.IDENTITY else None
-    except RefusedError:
+    except InvalidRecordError:
         return None
 
 
@@ -368,7 +368,7 @@ class LossCount:
         """Counts one LOSS_EVENT. facts: its facts as JSON text."""
         try:
             said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
-        except RefusedError:
+        except InvalidRecordError:
             self.unreadable += 1
             return
         if said.after_death:

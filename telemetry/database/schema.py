@@ -281,15 +281,15 @@ for _each in (*_DECODERS, Block, Job, Executable, EndFacts):
 _T = TypeVar("_T")
 
 
-class RefusedError(ValueError):
+class InvalidRecordError(ValueError):
     """The record is not of its type; the text says where and why, and repeats nothing of the record."""
 
 
 def decoded(body: bytes, wanted: type[_T]) -> _T:
     """The JSON in a record's body as an instance of `wanted`, one of this module's structs. Text that PostgreSQL refuses or that
-    is too long is repaired if the field allows it. Raises RefusedError."""
+    is too long is repaired if the field allows it. Raises InvalidRecordError."""
     if len(body) > MAX_RECORD_BYTES:
-        raise RefusedError(f"{len(body)} bytes; a record has at most {MAX_RECORD_BYTES}")
+        raise InvalidRecordError(f"{len(body)} bytes; a record has at most {MAX_RECORD_BYTES}")
     if b"\\u0000" not in body:
         try:
             return _DECODERS[wanted].decode(body)  # type: ignore[no-any-return]
@@ -298,16 +298,16 @@ def decoded(body: bytes, wanted: type[_T]) -> _T:
     try:
         loose = _mended(json.loads(body.decode("utf-8", "replace"), parse_constant=str, parse_float=_finite))
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"no JSON: {type(error).__name__}") from None
+        raise InvalidRecordError(f"no JSON: {type(error).__name__}") from None
     return checked(_cut(loose, wanted), wanted)
 
 
 def checked(value: object, wanted: type[_T]) -> _T:
-    """`value`, made of JSON's types, as an instance of `wanted`. Raises RefusedError."""
+    """`value`, made of JSON's types, as an instance of `wanted`. Raises InvalidRecordError."""
     try:
         return msgspec.convert(value, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RefusedError(str(error)) from None
+        raise InvalidRecordError(str(error)) from None
 
 
 def text_of(facts: object) -> str:

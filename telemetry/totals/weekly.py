@@ -48,7 +48,7 @@ from ..database.models import (
     weekly_rollups,
 )
 from ..database.rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
-from ..database.schema import LOSS_EVENT, RefusedError
+from ..database.schema import LOSS_EVENT, InvalidRecordError
 from ..database.weeks import Week
 from ..pod.recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
 from ..pod.spool import AFTER_DEATH
@@ -820,7 +820,7 @@ def _reverted(connection: sa.Connection, week: Week | None, members: Sequence[An
     for row in _events_of(connection, REVERT_EVENTS, week, members):
         try:
             said = schema.decoded(row.facts.encode("utf-8", "replace"), schema.RevertFacts)
-        except RefusedError:
+        except InvalidRecordError:
             unreadable += 1
             continue
         found.add(_key(row), said.cluster or row.message)

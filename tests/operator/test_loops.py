@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 
 from stitchfleet.operator.controller import loops
 from stitchfleet.operator.controller.command import handlers
-from stitchfleet.operator.controller.loops import LONGEST_REST_SECONDS, Loop, for_each
+from stitchfleet.operator.controller.loops import LONGEST_REST_SECONDS, ControlLoop, for_each
 from stitchfleet.operator.controller.metrics import Metrics
 
 
@@ -42,7 +42,7 @@ def test_a_look_that_fails_is_told_and_counted_and_is_progress(
     error: Exception, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     metrics = Metrics()
-    loop = Loop("reports", fail(error), 60.0, 300.0, metrics)
+    loop = ControlLoop("reports", fail(error), 60.0, 300.0, metrics)
     assert (counted(metrics, "ok"), counted(metrics, "error")) == (0.0, 0.0)
     loop.progress -= 1000
     assert loop.stalled()
@@ -53,7 +53,7 @@ def test_a_look_that_fails_is_told_and_counted_and_is_progress(
 
 
 def test_a_part_of_a_long_look_is_progress() -> None:
-    loop = Loop("reports", lambda: None, 60.0, 300.0, Metrics())
+    loop = ControlLoop("reports", lambda: None, 60.0, 300.0, Metrics())
     loop.progress -= 1000
     loop.made_progress()
     assert not loop.stalled()
@@ -67,7 +67,7 @@ def test_one_look_that_had_to_wait_does_not_put_off_the_next(monkeypatch: pytest
     def look() -> None:
         now[0] += next(waits)
 
-    loop = Loop("reports", look, 10.0, 300.0, Metrics())
+    loop = ControlLoop("reports", look, 10.0, 300.0, Metrics())
     rests = []
     for _ in range(6):
         loop.once()
@@ -87,7 +87,7 @@ def test_a_long_look_is_followed_by_a_long_rest_in_which_nothing_hangs(
     def look() -> None:
         now[0] += took
 
-    loop = Loop("reports", look, 60.0, 300.0, Metrics())
+    loop = ControlLoop("reports", look, 60.0, 300.0, Metrics())
     loop.once()
     assert loop.rest == pytest.approx(rest)
     now[0] += rest
@@ -100,7 +100,7 @@ def test_it_looks_again_at_once_when_asked_and_ends_when_cancelled() -> None:
     looks: list[float] = []
 
     async def run() -> None:
-        loop = Loop("reports", lambda: looks.append(time.monotonic()), 3600.0, 300.0, Metrics())
+        loop = ControlLoop("reports", lambda: looks.append(time.monotonic()), 3600.0, 300.0, Metrics())
         loop.look_now()  # before it runs: nothing to wake
         task = asyncio.create_task(loop.run())
         for wanted in (1, 2):
@@ -130,7 +130,7 @@ def test_for_each_goes_on_and_raises_the_first_failure() -> None:
 
 def test_the_liveness_probe_fails_as_soon_as_one_loop_hangs() -> None:
     """Asked as the kubelet asks, of the server that kopf starts for the probe."""
-    working, hanging = (Loop(name, lambda: None, 60.0, 300.0, Metrics()) for name in ("reports", "roster"))
+    working, hanging = (ControlLoop(name, lambda: None, 60.0, 300.0, Metrics()) for name in ("reports", "roster"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/healthz"

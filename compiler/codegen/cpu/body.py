@@ -53,12 +53,14 @@ class CpuWriter(Writer):
     ahead: Ahead | None = None
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        """The lines of `statements` in C++, indented by `indent` steps of two spaces."""
         rests = {} if self.facts.for_many_shapes else forms.rests_of(statements)
         here = replace(self, rests=rests)
         for statement in statements:
             yield from here.statement(statement, indent)
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        """The lines of one statement."""
         pad = "  " * indent
         if isinstance(statement, loops.Local):
             yield from self._local(statement, pad)

@@ -225,7 +225,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Family:
+class ShapeFamily:
     """What is stored on disk for the texts of one cluster with one skeleton: the numbers of its shapes, and the key of the binary for
     many shapes (`entry`) if there is one. `checked`: shapes on which it passed the self-check; `refused`: why there will be none."""
 
@@ -236,7 +236,7 @@ class Family:
     checked: int = 0
     refused: str = ""
 
-    def add(self, numbers: tuple[str, ...]) -> Family:
+    def add(self, numbers: tuple[str, ...]) -> ShapeFamily:
         """The family with one more shape, given by its numbers; unchanged if it is known."""
         if numbers in self.seen:
             return self
@@ -250,18 +250,18 @@ class Families:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, key: str) -> Family:
+    def load(self, key: str) -> ShapeFamily:
         """The family stored under `key`; an empty one if there is none or it cannot be read."""
         try:
             known = json.loads((self._folder / key[:2] / key).read_text())
             seen = tuple(tuple(map(str, numbers)) for numbers in known["seen"])
-            return Family(
+            return ShapeFamily(
                 seen, str(known["entry"]), int(known["covered"]), int(known["checked"]), str(known["refused"])
             )
         except (OSError, ValueError, KeyError, TypeError):
-            return Family()
+            return ShapeFamily()
 
-    def save(self, key: str, family: Family) -> None:
+    def save(self, key: str, family: ShapeFamily) -> None:
         """Stores a family by one rename. If two processes write at once, the later one wins, and what the other learned is learned
         again."""
         path = self._folder / key[:2] / key
@@ -285,8 +285,8 @@ __all__ = [
     "NEUTRAL",
     "STATIC_SHAPES",
     "Families",
-    "Family",
     "NotParametricError",
+    "ShapeFamily",
     "ShapedText",
     "Template",
     "family_key",

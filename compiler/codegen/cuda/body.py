@@ -73,11 +73,14 @@ class CudaWriter(Writer):
 
     @property
     def row_type(self) -> str:
+        """The C type of a row's number."""
         return self.layout.row_type
 
     # ---- statements -------------------------------------------------------------------------------------------------------
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        """The lines of `statements` in CUDA C, indented by `indent` steps of two spaces; threads of a group wait for each other
+        behind statements whose results they share."""
         for statement in statements:
             yield from self.statement(statement, indent)
             whole = not isinstance(statement, (Loop, loops.Visit, loops.Blocks, loops.If)) or (
@@ -87,6 +90,7 @@ class CudaWriter(Writer):
                 yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
 
     def value(self, dtype: DType, value: loops.Value) -> str:
+        """The C expression of a value that a statement computes, of type `dtype`."""
         if self.vectors is not None and isinstance(value, loops.Load):
             for name, load in self.vectors.loads.items():
                 if load is value:
@@ -111,6 +115,7 @@ class CudaWriter(Writer):
         return f"{name}[{index_text(index)}]"
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        """The lines of one statement."""
         pad = "  " * indent
         if isinstance(statement, loops.Let):
             yield from self._let(statement, indent)

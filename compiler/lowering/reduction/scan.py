@@ -13,7 +13,7 @@ from ...ir.graph import DType
 from ...ir.index_maps import ZERO, Index, Var, unravel
 from ...loops import loops
 from ...loops.loops import Assign, Local, Loop, LoopKind, Scan, Statement, Store
-from ...ops.propagation import Request
+from ...ops.propagation import ElementRequest
 from ...ops.reference import prefix_of_scan
 from ...planning.access import trace
 from ...planning.execution import Execution, Mode
@@ -63,7 +63,7 @@ class _ScanLowering:
         """The name of the value from which a lane's scan starts."""
         position = list(unravel(self._point(Index(0), lane), self.node.shape))
         del position[self.prefix.dimension]
-        request = Request(self.node.operands[1], tuple(position))
+        request = ElementRequest(self.node.operands[1], tuple(position))
         self.emitter.emit(trace(self.graph, [request], self.context.stored))
         return self.emitter.name_of(request)
 

@@ -11,7 +11,7 @@ from stitchfleet.compiler.check.judge import REGIMES, judge, random_inputs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Node
 from stitchfleet.compiler.ops import infer, propagation, slicing, table
 from stitchfleet.compiler.ops.attributes import attribute
-from stitchfleet.compiler.ops.errors import Bound, Step
+from stitchfleet.compiler.ops.errors import Bound, ComputedNode
 from stitchfleet.compiler.ops.interpreter import evaluate
 from stitchfleet.compiler.ops.table import OPS, Cost, OpRow, build
 from stitchfleet.compiler.ops.verify import verify
@@ -24,7 +24,7 @@ def _cube_text(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[s
     return "({0} * {0} * {0})".format(*operands)
 
 
-def _cube_error(step: Step) -> Bound:
+def _cube_error(step: ComputedNode) -> Bound:
     (x,), (bound,) = step.values, step.bounds
     return 3 * np.abs(x) ** 2 * bound + 3 * np.abs(x) * bound**2 + np.asarray(bound) ** 3
 
@@ -36,9 +36,9 @@ def _diagonal_type(node: infer.NewNode) -> infer.ShapeAndType:
     return source.shape[:1], source.dtype
 
 
-def _diagonal_elements(graph: Graph, node: Node, request: propagation.Request) -> propagation.Step:
+def _diagonal_elements(graph: Graph, node: Node, request: propagation.ElementRequest) -> propagation.ElementAnswer:
     (index,) = request.position
-    return propagation.Forward(propagation.Request(node.operands[0], (index, index), request.guard))
+    return propagation.Forward(propagation.ElementRequest(node.operands[0], (index, index), request.guard))
 
 
 def _diagonal(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:

@@ -295,7 +295,7 @@ def test_a_kernel_s_key_covers_what_makes_and_checks_it_and_nothing_else(tmp_pat
     shutil.copytree(COMPILER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     before = backend.sources_digest(copy)
     assert before == backend.generator_version()
-    for path in sorted(copy.rglob("*.py")) + sorted(copy.rglob("*.h")) + sorted(copy.rglob("*.c")):
+    for path in sorted(path for path in copy.rglob("*") if path.suffix in (".py", ".h", ".c", ".def")):
         text = path.read_bytes()
         path.write_bytes(text + b"\n")
         is_part = path.relative_to(copy).parts[0] not in backend.NO_PART_OF_A_KERNEL

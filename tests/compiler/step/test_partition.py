@@ -14,8 +14,8 @@ from stitchfleet.compiler.hlo.module import HloImportError, HloInstruction
 from stitchfleet.compiler.hlo.text import read_hlo_text
 from stitchfleet.compiler.ir.graph import Array
 from stitchfleet.compiler.ops.interpreter import evaluate
-from stitchfleet.compiler.step.merging import MergeModel, OpWork, Verdict
-from stitchfleet.compiler.step.partition import Split, StitchOp, partition
+from stitchfleet.compiler.step.merging import MergeDecision, MergeModel, OpWork
+from stitchfleet.compiler.step.partition import SplitComputation, StitchOp, partition
 from stitchfleet.compiler.step.scopes import Caps
 from stitchfleet.compiler.targets.targets import V100
 
@@ -81,11 +81,11 @@ ENTRY e {{
 }}"""
 
 
-def opcodes(split: Split) -> list[str]:
+def opcodes(split: SplitComputation) -> list[str]:
     return ["stitch" if isinstance(step, StitchOp) else step.opcode for step in split.steps]
 
 
-def execute(split: Split, arguments: list[Array]) -> list[Array]:
+def execute(split: SplitComputation, arguments: list[Array]) -> list[Array]:
     """Runs a split entry: stitch ops by the interpreter, matrix products by numpy, in the order given."""
     values: dict[str, Array] = {}
     for item in split.flat.instructions.values():
@@ -313,8 +313,8 @@ def test_whatever_a_cost_model_says_of_merges_the_step_computes_the_same(
     arguments = list(np.random.default_rng(1).uniform(-1, 1, (2, 4, 4)).astype(np.float32))
     values = computed(instructions, arguments)
 
-    def judge(self: MergeModel, together: OpWork, apart: list[OpWork]) -> Verdict:
-        return Verdict(1.0, 1.0, random.random() < 0.5, "by chance")
+    def judge(self: MergeModel, together: OpWork, apart: list[OpWork]) -> MergeDecision:
+        return MergeDecision(1.0, 1.0, random.random() < 0.5, "by chance")
 
     with patch.object(MergeModel, "judge", judge), patch.object(MergeModel, "worth_a_cut", lambda self, work: True):
         (split,) = partition(read_hlo_text(text), target=V100).splits

@@ -14,7 +14,7 @@ from stitchfleet.plugin.commands import doctor
 from stitchfleet.plugin.commands.doctor import Finding, findings, of_database, of_ingest, of_version
 from stitchfleet.plugin.native.library import NativeBuildError, TensorFlowBuild, find_tensorflow
 from stitchfleet.plugin.versions import known
-from stitchfleet.plugin.versions.self_test import Verdict
+from stitchfleet.plugin.versions.self_test import SelfTestResult
 
 
 def by_subject(settings: Settings) -> dict[str, Finding]:
@@ -95,7 +95,10 @@ def test_versions() -> None:
     untried = of_version("2.22.0", None)
     assert "doctor --build" in untried.todo
     assert not untried.stops
-    passed, failed = of_version("2.22.0", Verdict(True)), of_version("2.22.0", Verdict(False, "no kernel ran"))
+    passed, failed = (
+        of_version("2.22.0", SelfTestResult(True)),
+        of_version("2.22.0", SelfTestResult(False, "no kernel ran")),
+    )
     assert passed == Finding("version", f"not among those that were tested ({known.TESTED}), but its self-test passed")
     assert failed.text.endswith("and its self-test failed: no kernel ran")
     assert failed.stops

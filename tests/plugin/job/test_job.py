@@ -18,7 +18,7 @@ from stitchfleet.plugin.base.containment import HEALTH
 from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.job import job as module
 from stitchfleet.plugin.job.job import KEPT_GONE, Job
-from stitchfleet.plugin.job.program import Phase, Program
+from stitchfleet.plugin.job.program import Program, ProgramPhase
 from stitchfleet.plugin.job.records import Records
 
 
@@ -50,7 +50,11 @@ def verdict(monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[list[int], list[i
     reasons: list[str] = []
     blocks = [tuple(types.SimpleNamespace(durations_ns=block) for block in pair) for pair in pairs]
     program = types.SimpleNamespace(
-        phase=Phase.STITCHED, pairs=blocks, name="train", reason="", enter=lambda phase, reason: reasons.append(reason)
+        phase=ProgramPhase.STITCHED,
+        pairs=blocks,
+        name="train",
+        reason="",
+        enter=lambda phase, reason: reasons.append(reason),
     )
     job._give_up_if_it_does_not_pay(program)
     return "".join(reasons)
@@ -121,7 +125,7 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
         ]
         for program in programs:
             program.steps += 4
-            program.durations[Phase.PLAIN].add(1000)
+            program.durations[ProgramPhase.PLAIN].add(1000)
             program._in_preparation.add(2000)
             program.steps_by_arm[Arm.STITCHED] += number % 2
             job.records.functions.wait(program, (0, 0, 10))
@@ -149,15 +153,15 @@ PLAIN_STEPS = [1000, 1000, 1200]
 @pytest.mark.parametrize(
     ("phase", "charged"),
     [
-        (Phase.WARM_UP, 0),  # TensorFlow's own start
-        (Phase.COMPILE, 4000 + 800 + 400),  # its own kernels: each of its steps
-        (Phase.BASELINE, 800 + 400),
-        (Phase.STITCHED, 800 + 400),
-        (Phase.PLAIN, 800 + 400),
+        (ProgramPhase.WARM_UP, 0),  # TensorFlow's own start
+        (ProgramPhase.COMPILE, 4000 + 800 + 400),  # its own kernels: each of its steps
+        (ProgramPhase.BASELINE, 800 + 400),
+        (ProgramPhase.STITCHED, 800 + 400),
+        (ProgramPhase.PLAIN, 800 + 400),
     ],
 )
 def test_what_a_step_loses_beside_the_compiler_is_charged_in_any_phase(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, charged: int
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, phase: ProgramPhase, charged: int
 ) -> None:
     """Kernels of another function are made while this one is stitched, or plain for good."""
     monkeypatch.setattr(HEALTH, "on_failure", [])
@@ -181,6 +185,6 @@ def test_what_a_step_loses_beside_the_compiler_is_charged_in_any_phase(
     program._in_preparation.add(1500)
     for _ in range(20):
         program._beside.add(700)
-    assert program.overhead_ns == (charged + 700 if phase is Phase.COMPILE else 0) + 500
+    assert program.overhead_ns == (charged + 700 if phase is ProgramPhase.COMPILE else 0) + 500
     assert job.records.recorder is not None
     job.records.recorder.close(2.0)

@@ -10,7 +10,7 @@ from stitchfleet.plugin.arms.schedule import Schedule
 from stitchfleet.plugin.arms.switch import Arm
 from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.job.lockstep import Lockstep
-from stitchfleet.plugin.job.program import Phase, Program
+from stitchfleet.plugin.job.program import Program, ProgramPhase
 
 
 class ACourier:
@@ -48,15 +48,15 @@ def test_a_rank_that_has_said_it_is_ready_goes_back_with_the_others_only() -> No
     courier = ACourier()
     courier.bound = True
     program = program_of(courier)
-    program.enter(Phase.STITCHED)
-    program.enter(Phase.PLAIN, "no saving")
-    assert program.phase is Phase.STITCHED
+    program.enter(ProgramPhase.STITCHED)
+    program.enter(ProgramPhase.PLAIN, "no saving")
+    assert program.phase is ProgramPhase.STITCHED
     assert courier.refused == ["no saving"]
     assert program.lockstep is not None
     courier.final = "rank 0: no saving"
     program.lockstep.begin()
-    program.enter(Phase.PLAIN, courier.final)
-    assert program.phase is Phase.PLAIN
+    program.enter(ProgramPhase.PLAIN, courier.final)
+    assert program.phase is ProgramPhase.PLAIN
     assert program.reason == "rank 0: no saving"
 
 
@@ -64,7 +64,7 @@ def test_a_rank_that_is_not_ready_yet_may_be_plain_at_once_and_says_so() -> None
     courier = ACourier()
     program = program_of(courier)
     program.refuse("no kernel could be made")
-    assert program.phase is Phase.PLAIN
+    assert program.phase is ProgramPhase.PLAIN
     assert courier.refused == ["no kernel could be made"]
 
 
@@ -75,7 +75,7 @@ def test_the_arm_of_a_step_follows_from_its_number_alone(quiet: bool) -> None:
     program = program_of(courier)
     assert program.lockstep is not None
     courier.stitched = True
-    program.enter(Phase.STITCHED)
+    program.enter(ProgramPhase.STITCHED)
     arms = []
     for _ in range(60):
         program.lockstep.begin()

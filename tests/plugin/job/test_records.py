@@ -12,7 +12,7 @@ import pytest
 from stitchfleet.plugin.arms.switch import Arm
 from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.job import records as records_module
-from stitchfleet.plugin.job.program import Block, Phase, Program, Ticket
+from stitchfleet.plugin.job.program import Block, Program, ProgramPhase, Ticket
 from stitchfleet.plugin.job.records import Records
 from stitchfleet.telemetry.database import access
 from stitchfleet.telemetry.pod import recording
@@ -60,7 +60,7 @@ def test_the_jobs_saving_weighs_functions_by_the_iterations_that_the_database_co
                 block.durations_ns.append(duration)
             program.pairs.append(blocks)
         for number in range(60):
-            ticket = Ticket(program, number, Arm.STITCHED, Phase.STITCHED, 0, True, None, 0)
+            ticket = Ticket(program, number, Arm.STITCHED, ProgramPhase.STITCHED, 0, True, None, 0)
             program.end(ticket, stitched_ns, quiet=number >= disturbed)
             records.iteration(
                 program, number, int(Arm.STITCHED) if ticket.counted else recording.UNCOUNTED, stitched_ns

@@ -13,11 +13,11 @@ import pytest
 from stitchfleet.plugin.clusters import step_graph
 from stitchfleet.plugin.clusters.clusters import find_clusters
 from stitchfleet.plugin.clusters.step_blocks import make_step_graph
-from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
+from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Box, StepGraph
 from stitchfleet.plugin.command import main
 from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.graph.tf_ops import PRODUCT
-from stitchfleet.plugin.job.program import Phase
+from stitchfleet.plugin.job.program import ProgramPhase
 from stitchfleet.plugin.reporting.step_picture import Repeat, draw, find_repeats
 
 from ..conftest import RunJob
@@ -27,18 +27,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def layered_step(layers: int) -> StepGraph:
     """A product and a gelu in each layer, then a softmax; a read of a variable before each product."""
-    blocks: list[Block] = []
+    blocks: list[Box] = []
     edges = []
     for layer in range(layers):
         scope = f"model/layer_{layer}"
         first = len(blocks)
         blocks += [
-            Block(STAYED, "", scope, 2 * layer, {"ReadVariableOp": 1}, ("Read",), "reads or writes a variable"),
-            Block(PRODUCT_BLOCK, f"{scope}/MatMul", scope, 2 * layer, {"MatMul": 1}, ("MatMul",), PRODUCT),
-            Block(CLUSTER, "gelu_0123456789", scope, 2 * layer + 1, {"Erf": 1, "Mul": 2}, ("a", "b", "c")),
+            Box(STAYED, "", scope, 2 * layer, {"ReadVariableOp": 1}, ("Read",), "reads or writes a variable"),
+            Box(PRODUCT_BLOCK, f"{scope}/MatMul", scope, 2 * layer, {"MatMul": 1}, ("MatMul",), PRODUCT),
+            Box(CLUSTER, "gelu_0123456789", scope, 2 * layer + 1, {"Erf": 1, "Mul": 2}, ("a", "b", "c")),
         ]
         edges += [(first, first + 1), (first + 1, first + 2), *([(first - 1, first + 1)] if layer else [])]
-    blocks.append(Block(CLUSTER, "softmax_aaaaaaaaaa", "<model>", 2 * layers, {"Softmax": 1}, ("s",)))
+    blocks.append(Box(CLUSTER, "softmax_aaaaaaaaaa", "<model>", 2 * layers, {"Softmax": 1}, ("s",)))
     return StepGraph(tuple(blocks), (*edges, (len(blocks) - 2, len(blocks) - 1)))
 
 
@@ -97,17 +97,17 @@ def drawn_texts(svg: str) -> list[str]:
 @pytest.mark.parametrize(
     ("phase", "why"),
     [
-        (Phase.WARM_UP, "the job ended in its first steps"),
+        (ProgramPhase.WARM_UP, "the job ended in its first steps"),
         (
-            Phase.COMPILE,
+            ProgramPhase.COMPILE,
             "the job ended while its kernels were being compiled; those that were done are kept for its next run",
         ),
-        (Phase.VERIFY, "the job ended before its kernels were verified; they are kept for its next run"),
-        (Phase.STITCHED, "too few pairs of plain and stitched blocks"),
+        (ProgramPhase.VERIFY, "the job ended before its kernels were verified; they are kept for its next run"),
+        (ProgramPhase.STITCHED, "too few pairs of plain and stitched blocks"),
     ],
 )
 def test_why_a_job_is_unmeasured_is_said(
-    phase: Phase, why: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    phase: ProgramPhase, why: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_summary(tmp_path, None)
     summary = json.loads(path.read_text())

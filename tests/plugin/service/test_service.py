@@ -147,7 +147,7 @@ def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
 ) -> None:
     """Of a kernel that no random input tells from a right one (every index is out of range for both)."""
     request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
-    monkeypatch.setattr(cpu, "check_part", lambda *parts: selfcheck.Part(parts[4], 0.0, (1.0, 1.0)))
+    monkeypatch.setattr(cpu, "check_part", lambda *parts: selfcheck.RegimesOutcome(parts[4], 0.0, (1.0, 1.0)))
     break_kernels(cpu, "add_one_output", patch=monkeypatch.setattr)
     line = refused(tmp_path, request)
     assert "self-check of" in line

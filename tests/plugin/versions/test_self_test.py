@@ -13,7 +13,7 @@ from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.entry import activation
 from stitchfleet.plugin.native.library import find_tensorflow, library_path
 from stitchfleet.plugin.versions import known, self_test
-from stitchfleet.plugin.versions.self_test import Verdict, judge
+from stitchfleet.plugin.versions.self_test import SelfTestResult, judge
 
 VALUES = [0.5, 128.0, 96.0, 0.25, 130.0, 90.0]
 
@@ -30,7 +30,7 @@ def summary() -> dict[str, Any]:
 
 
 def test_a_job_that_went_well_passes() -> None:
-    assert judge(summary(), VALUES, VALUES) == Verdict(True)
+    assert judge(summary(), VALUES, VALUES) == SelfTestResult(True)
 
 
 def broken(change: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_it_passes_on_this_tensorflow(no_kernels: pathlib.Path) -> None:
     library = library_path(no_kernels, find_tensorflow())
     assert self_test.verdict_of(library) is None
     verdict = self_test.try_version(library, no_kernels)
-    assert verdict == Verdict(True)
+    assert verdict == SelfTestResult(True)
     assert self_test.verdict_of(library) == verdict
 
 
@@ -95,7 +95,7 @@ def test_a_job_that_does_not_end_well_fails_it(
     job.write_text("import sys\nprint('boom', file=sys.stderr)\nsys.exit(3)\n")
     monkeypatch.setattr(self_test, "JOB", job)
     verdict = self_test.try_version(library_path(no_kernels, find_tensorflow()), no_kernels)
-    assert verdict == Verdict(False, "its job ended with code 3: boom")
+    assert verdict == SelfTestResult(False, "its job ended with code 3: boom")
 
 
 def test_a_job_that_somebody_ended_says_nothing_for_good(
@@ -105,7 +105,7 @@ def test_a_job_that_somebody_ended_says_nothing_for_good(
     job.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
     monkeypatch.setattr(self_test, "JOB", job)
     library = library_path(no_kernels, find_tensorflow())
-    assert self_test.try_version(library, no_kernels) == Verdict(
+    assert self_test.try_version(library, no_kernels) == SelfTestResult(
         False, "its job was ended by SIGTERM", is_certain=False
     )
     assert self_test.verdict_of(library) is None
@@ -145,10 +145,14 @@ def test_run_tries_an_unknown_version_once(
     from stitchfleet.plugin.commands.run import try_if_unknown
 
     tried = []
-    monkeypatch.setattr(self_test, "_judge", lambda cache: tried.append(cache) or Verdict(False, "no kernel ran"))
+    monkeypatch.setattr(
+        self_test, "_judge", lambda cache: tried.append(cache) or SelfTestResult(False, "no kernel ran")
+    )
     build = find_tensorflow()
     for _ in range(2):
-        assert try_if_unknown(library_path(no_kernels, build), build, no_kernels) == Verdict(False, "no kernel ran")
+        assert try_if_unknown(library_path(no_kernels, build), build, no_kernels) == SelfTestResult(
+            False, "no kernel ran"
+        )
     assert tried == [no_kernels]
     said = capsys.readouterr().err
     assert said.count("trying it once (about a minute)") == 1

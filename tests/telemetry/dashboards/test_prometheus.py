@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stitchfleet.operator.controller import metrics as controller
-from stitchfleet.operator.controller.loops import Loop
+from stitchfleet.operator.controller.loops import ControlLoop
 from stitchfleet.operator.webhook import metrics as webhook
 from stitchfleet.telemetry import dashboards
 
@@ -40,7 +40,7 @@ def promtool(*words: object, text: bytes | None = None) -> tuple[int, str]:
 def of_a_controller() -> str:
     """What one exposes that has looked once."""
     metrics = controller.Metrics()
-    Loop("reports", lambda: None, 60.0, 300.0, metrics).once()
+    ControlLoop("reports", lambda: None, 60.0, 300.0, metrics).once()
     return generate_latest(metrics.registry).decode()
 
 

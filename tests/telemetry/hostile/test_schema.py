@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stitchfleet.telemetry.database import schema
 from stitchfleet.telemetry.database.rows import rows_of_segment
-from stitchfleet.telemetry.database.schema import RefusedError
+from stitchfleet.telemetry.database.schema import InvalidRecordError
 from stitchfleet.telemetry.pod.spool import MAGIC, Kind, Record, encode
 
 from .client import identified
@@ -20,7 +20,7 @@ from .client import identified
 AT_ONCE = """
 import sys, threading
 from stitchfleet.telemetry.database import schema
-from stitchfleet.telemetry.database.schema import RefusedError
+from stitchfleet.telemetry.database.schema import InvalidRecordError
 kinds = [kind for kind in vars(schema).values() if isinstance(kind, type) and issubclass(kind, schema.Struct)]
 kinds.remove(schema.Struct)
 started = threading.Barrier(8)
@@ -30,7 +30,7 @@ def use():
         for read in (lambda: schema.decoded(b'{}', kind), lambda: schema.checked({}, kind)):
             try:
                 read()
-            except (RefusedError, KeyError):
+            except (InvalidRecordError, KeyError):
                 pass
 sys.setswitchinterval(1e-6)
 threads = [threading.Thread(target=use) for _ in range(8)]
@@ -50,7 +50,7 @@ def test_its_first_use_on_many_threads_at_once_is_like_any_other() -> None:
 
 def test_each_kind_that_is_read_from_json_has_its_decoder() -> None:
     for kind in schema._DECODERS:
-        with pytest.raises(RefusedError):
+        with pytest.raises(InvalidRecordError):
             schema.decoded(b"[]", kind)
 
 

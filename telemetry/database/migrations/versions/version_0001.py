@@ -18,6 +18,7 @@ OLDEST_READER = 1
 
 
 def process_columns() -> list[sa.Column[str] | sa.Column[int]]:
+    """The columns by which a row refers to its process."""
     return [
         sa.Column("run_id", sa.Text, primary_key=True),
         sa.Column("cluster", sa.Text, primary_key=True),
@@ -28,6 +29,7 @@ def process_columns() -> list[sa.Column[str] | sa.Column[int]]:
 
 
 def upgrade() -> None:
+    """Brings the schema to this version; the module's docstring says what changes."""
     on_postgresql = op.get_context().dialect.name == "postgresql"
     op.create_table(
         "jobs",

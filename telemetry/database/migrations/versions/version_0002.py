@@ -12,5 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Brings the schema to this version; the module's docstring says what changes."""
     op.create_index("jobs_by_namespace", "jobs", ["namespace"])
     op.create_index("events_by_kind", "events", ["kind"])

@@ -31,10 +31,12 @@ INDEXES = {
 
 
 def of_process() -> sa.Column[int]:
+    """The column by which a row refers to its process."""
     return sa.Column("process_id", sa.Integer, primary_key=True, autoincrement=False)
 
 
 def upgrade() -> None:
+    """Brings the schema to this version; the module's docstring says what changes."""
     on_postgresql = op.get_context().dialect.name == "postgresql"
     op.execute("DROP VIEW iterations")
     for table, names in INDEXES.items():

@@ -19,6 +19,7 @@ OLDEST_READER = 4
 
 
 def upgrade() -> None:
+    """Brings the schema to this version; the module's docstring says what changes."""
     for table in ("iteration_blocks", "arm_blocks"):
         op.add_column(table, sa.Column("function", sa.SmallInteger, nullable=False, server_default="0"))
     op.add_column("weekly_rollups", sa.Column("functions", sa.Text))

@@ -21,6 +21,7 @@ OF_PROCESSES = ("job_ends", "iteration_blocks", "arm_blocks", "functions", "clus
 
 
 def upgrade() -> None:
+    """Brings the schema to this version; the module's docstring says what changes."""
     on_postgresql = op.get_context().dialect.name == "postgresql"
     op.drop_index("jobs_by_key", "jobs")
     op.create_index("jobs_by_key", "jobs", list(KEY), unique=True)
