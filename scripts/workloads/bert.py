@@ -107,7 +107,7 @@ def main() -> None:
         batches,
         arguments,
         ranks,
-        lambda: ranks.broadcast([*model.variables, *optimizer.variables]),
+        lambda: ranks.broadcast(model, optimizer),
     )
 
 

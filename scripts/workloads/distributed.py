@@ -40,10 +40,10 @@ class Ranks:
             tape = self._hvd.DistributedGradientTape(tape, sparse_as_dense=dense)
         return tape.gradient(loss, variables)
 
-    def broadcast(self, variables: Sequence[Any]) -> None:
+    def broadcast(self, model: tf.Module, optimizer: tf.Module) -> None:
         """Gives all ranks rank 0's values. It is called after the first step, when the optimizer's variables exist."""
         if self._hvd is not None:
-            self._hvd.broadcast_variables(variables, root_rank=0)
+            self._hvd.broadcast_variables([*model.variables, *optimizer.variables], root_rank=0)
 
     def has_ended(self, error: BaseException) -> bool:
         """Whether an error of a step says that another rank has ended the job."""

@@ -19,9 +19,9 @@ found, losses = [], []
 
 
 class Ranks(distributed.Ranks):
-    def broadcast(self, variables):
-        found.extend(variables)
-        super().broadcast(variables)
+    def broadcast(self, trained, optimizer):
+        found.extend([*trained.variables, *optimizer.variables])
+        super().broadcast(trained, optimizer)
 
 
 run = steps.run
