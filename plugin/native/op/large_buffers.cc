@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kLeastBytes = 1 << 20;  // smaller blocks stay in malloc's heap
 constexpr size_t kUnit = 64 << 10;
+constexpr std::chrono::seconds kGivenAfter(1);
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -79,9 +80,6 @@ void LargeBuffers::DeallocateRaw(void* pointer) {
   const size_t bytes = found->second;
   live_.erase(found);
   live_bytes_ -= bytes;
-#ifdef MADV_FREE
-  madvise(pointer, bytes, MADV_FREE);
-#endif
   free_.push_back({pointer, bytes, Clock::now()});
   free_bytes_ += bytes;
   // What no step has needed at once is not needed.
@@ -89,9 +87,14 @@ void LargeBuffers::DeallocateRaw(void* pointer) {
 }
 
 void LargeBuffers::Trim(std::chrono::nanoseconds idle) {
-  const Clock::time_point before = Clock::now() - idle;
+  const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
-  while (!free_.empty() && free_.front().freed <= before) Release(free_.begin());
+  while (!free_.empty() && free_.front().freed <= now - idle) Release(free_.begin());
+#ifdef MADV_FREE
+  for (auto block = free_.begin(); block != free_.end() && block->freed <= now - kGivenAfter; ++block) {
+    if (!block->given) block->given = madvise(block->address, block->bytes, MADV_FREE) == 0;
+  }
+#endif
 }
 
 LargeBuffers::Counters LargeBuffers::counters() {
