@@ -22,12 +22,12 @@ import pytest
 
 from stitchfleet.compiler.toolchain.host import cpu_features
 from stitchfleet.plugin.clusters import rewrite
-from stitchfleet.plugin.clusters.clusters import Cluster, find_clusters
+from stitchfleet.plugin.clusters.clusters import Cluster, FoldedLoop, find_clusters
 from stitchfleet.plugin.graph import control_flow
 from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.native.library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.stitching.preparation import prepare
-from stitchfleet.plugin.while_loops.fold import Loop, stitch_loops
+from stitchfleet.plugin.while_loops.fold import stitch_loops
 from stitchfleet.telemetry.database import access
 
 from .. import pace
@@ -269,7 +269,7 @@ class Plugin:
         """The last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
         self.clusters: list[Cluster] = []
-        self.loops: list[Loop] = []
+        self.loops: list[FoldedLoop] = []
         self.staying_loops: dict[str, str] = {}
         self.definitions = OpDefinitions()
         library.register()
