@@ -508,6 +508,7 @@ def test_a_run_measures_what_is_there_and_writes_it_down(tmp_path: Path, capsys:
     assert statistics.median(plain["seconds"]) < statistics.median(slower["seconds"])
 
 
+@pytest.mark.slow
 def test_a_contestant_that_fails_costs_one_line_and_not_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert _bench("--contestants", "xla,plain-again", "--arguments=--fail-with-xla") == 1
     shown = capsys.readouterr()
@@ -522,6 +523,7 @@ def test_one_that_dies_in_the_race_is_reported(capsys: pytest.CaptureFixture[str
     assert "failed: ended with exit code -6" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_workload_that_fails_altogether_leaves_the_next_one_its_turn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -533,6 +535,7 @@ def test_a_workload_that_fails_altogether_leaves_the_next_one_its_turn(
     assert [line for line in shown.splitlines() if line.startswith("  plain  ") and "failed" not in line]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_never_stitched_is_measured_and_said_to_be_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,7 +133,7 @@ def test_the_commands_about_one_kernel_run(folder: Path) -> None:
         run(command, expected, folder)
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_the_commands_about_a_job_run(folder: Path) -> None:
     for command, expected in JOBS.items():
         run(command, expected, folder)

@@ -63,6 +63,7 @@ def only_documented():
     assert text.words_of(code) == "def first ( self , x ) : y = x + 1 return y".split()
 
 
+@pytest.mark.slow
 def test_the_standard_library_gives_enough_text(text: ModuleType) -> None:
     found = list(text.documented_code())
     assert len(found) > 1000

@@ -199,6 +199,7 @@ def test_fuzzed_shapes_of_one_kernel(cache: KernelCache, builds: list[str]) -> N
     assert len(builds) <= 18
 
 
+@pytest.mark.slow
 def test_a_shape_that_needs_more_room_makes_a_new_binary(cache: KernelCache, builds: list[str]) -> None:
     for length in (70, 75, 83, 100):
         compiled(library.softmax(40, length), cache)
@@ -251,6 +252,7 @@ def test_a_text_that_does_not_compile_for_many_shapes_costs_only_that(
     assert "no, thank you" in json.loads(family.read_text())["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax as long as n", slow("mean and centre")])
 def test_rows_of_all_widths_share_binaries_that_compile(name: str, cache: KernelCache) -> None:
     """As many lanes are folded as a row is long enough for: 4, 8, 16 and 32 of them here."""

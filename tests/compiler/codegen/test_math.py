@@ -25,6 +25,7 @@ from stitchfleet.compiler.ir.graph import DType
 from stitchfleet.compiler.ops.table import OPS
 from stitchfleet.compiler.toolchain.host import cpu_features
 
+from ...marks import slow
 from ..library import LIBRARY, Maker
 from ..native import build_all, toolchain
 
@@ -395,7 +396,7 @@ def test_the_op_table_allows_no_more_than_the_functions_need() -> None:
         assert needed <= OPS[function.op or name].ulps <= needed + WITHOUT_FUSED, name
 
 
-@pytest.mark.parametrize("march", ["native", "x86-64-v3"])
+@pytest.mark.parametrize("march", ["native", slow("x86-64-v3")])
 def test_the_compiler_makes_vectors_of_every_function(tmp_path: Path, march: str) -> None:
     found, features = toolchain(), cpu_features().split()
     if found.is_clang or "avx2" not in features:

@@ -144,6 +144,7 @@ def test_every_alias_of_the_library_and_of_random_graphs(target: str) -> None:
     assert allowed > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["small", slow("warp")])
 def test_every_alias_on_a_gpu(target: str) -> None:
     """Threads of a block read and write the same row, in any order between barriers."""

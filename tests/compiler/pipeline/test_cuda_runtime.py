@@ -133,6 +133,7 @@ def test_the_fastest_candidate_is_kept_for_jobs(run: Run, tmp_path: Path) -> Non
     assert not list((tmp_path / "scratch").iterdir())
 
 
+@pytest.mark.slow
 def test_the_usual_launch_is_not_searched_for_and_is_no_jobs(run: Run, tmp_path: Path) -> None:
     file, cache = written(CENTRED, tmp_path), tmp_path / "cache"
     gpu = ("--target", "cuda", "--run", "--cache", cache)

@@ -17,6 +17,7 @@ from stitchfleet.compiler.pipeline.launch import check_co_residency, choose_laun
 from stitchfleet.compiler.targets.targets import GPUS, T4, V100, GpuTarget
 from stitchfleet.compiler.toolchain import nvrtc
 
+from ...marks import slow
 from .. import library
 from ..codegen.test_golden import GOLDEN
 from ..emulated import build_all
@@ -57,6 +58,7 @@ def test_what_spills_is_charged_and_another_is_taken() -> None:
     assert "4096 bytes spilled" in launch.explain()
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_compiler_reaches_the_caller() -> None:
     def refuse(source: str, arch: str) -> nvrtc.CudaBinary:
         raise nvrtc.NvrtcError("NVRTC refuses")
@@ -67,7 +69,7 @@ def test_a_refusal_of_the_compiler_reaches_the_caller() -> None:
         choose_launch(library.layer_norm_gradient(64, 2048), replace(V100, shared_bytes_per_block=8))
 
 
-@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_90"])
+@pytest.mark.parametrize("arch", [slow("sm_70"), slow("sm_75"), "sm_90"])
 def test_a_grid_that_waits_for_itself_is_co_resident_with_the_registers_that_the_compiler_took(arch: str) -> None:
     """`__launch_bounds__` sees to it; without, a grid sized for 32 registers a thread would never get past its barrier."""
     for name, registers in (("batch_norm", 32), ("clip_by_global_norm", 64), ("layer_norm_gradient", 64)):

@@ -37,7 +37,7 @@ def test_a_uniform_operator_spelled_out_gives_tensorflows_numbers(shape: tuple[i
     np.testing.assert_array_equal(np.asarray(actual), expected.numpy())
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_dropout_is_drawn_inside_kernels_and_a_seed_gives_the_plain_jobs_numbers(
     run_job: RunJob, run_plain: RunJob
 ) -> None:

@@ -111,7 +111,7 @@ def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begi
     assert in_turn.result == run_plain("streams.py").result
 
 
-@pytest.mark.parametrize("script", ["normalized.py", "callables.py", "graph_fit.py", "calls.py"])
+@pytest.mark.parametrize("script", ["normalized.py", slow("callables.py"), slow("graph_fit.py"), "calls.py"])
 def test_until_a_kernel_runs_every_number_is_the_plain_graphs_own(
     run_job: RunJob, run_plain: RunJob, script: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_st
     assert job.result == run_plain("threads.py").result
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [slow("new"), "kept"])
 def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
     run_job: RunJob, run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path, kernels: str
@@ -171,7 +171,7 @@ def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
         assert relative_difference(ours, plain) < 1e-4
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_folds_with_a_new_model_and_the_same_seed_are_the_plain_runs_own(run_job: RunJob, run_plain: RunJob) -> None:
     """After clear_session, with Keras' dropout and with one whose rate is annealed as a Python float."""
     job = run_job("folds.py", mode="fallback", environment={"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"})
@@ -270,6 +270,7 @@ def test_the_pages_table_of_ways_names_tests_that_are_there_and_says_what_they_f
         assert all(reason in said[case] for _, _, reason in programs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [(), ("--ref",)], ids=["resources", "references"])
 def test_a_session_of_a_server_stays_plain_and_says_why(
     run_job: RunJob, run_plain: RunJob, variables: tuple[str, ...]
@@ -283,6 +284,7 @@ def test_a_session_of_a_server_stays_plain_and_says_why(
     assert job.result == run_plain("parameter_servers_v1.py", "40", *variables).result
 
 
+@pytest.mark.slow
 def test_steps_on_a_parameter_servers_workers_stay_plain_and_the_coordinators_own_are_stitched(
     run_job: RunJob, run_plain: RunJob
 ) -> None:

@@ -175,7 +175,7 @@ def test_a_division_by_a_constant_demands_nothing(plugin: Plugin) -> None:
     assert all(value.WhichOneof("value") for node in plugin.graph.graph.node for value in node.attr.values())
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_a_stitched_job_raises_tensorflows_errors_and_goes_on(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("looks_up.py", "300", COLD, environment=QUICK)
     assert job.code == 0, job.err

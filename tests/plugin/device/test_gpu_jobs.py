@@ -35,7 +35,7 @@ def executables(job: Finished) -> list[dict[str, Any]]:
 
 
 # "sgd" has the kernels of the tests of faults: those of "adam" take the emulator's compiler three minutes where none are kept.
-@pytest.mark.parametrize("optimizer", ["sgd", slow("shaped"), slow("adam"), slow("many"), slow("language")])
+@pytest.mark.parametrize("optimizer", [slow("sgd"), slow("shaped"), slow("adam"), slow("many"), slow("language")])
 def test_a_job_on_a_gpu_is_stitched(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
 ) -> None:
@@ -131,6 +131,7 @@ def test_a_kernel_that_goes_wrong_is_found_on_the_device(
     assert job.summary["calls"]["stitched"] == 0
 
 
+@pytest.mark.slow
 def test_without_a_driver_a_job_runs_plain(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:
     plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
     job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment={**gpu, "STITCHFLEET_CUDA_DRIVER": "/nowhere.so"})

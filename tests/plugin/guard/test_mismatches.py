@@ -129,6 +129,7 @@ def test_every_kernel_that_is_suspect_has_been_reported(plugin: Plugin, verifyin
     assert plugin.library.next_postponed() is None
 
 
+@pytest.mark.slow
 def test_what_there_is_no_memory_to_keep_stays_in_verification_until_there_is(
     plugin: Plugin, verifying: Verifying
 ) -> None:

@@ -107,7 +107,7 @@ def test_the_self_check_refuses_a_wrong_kernel_before_any_job_sees_it(run_job: R
     assert main_program(job)["phase"] == "plain"
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, run_plain: RunJob) -> None:
     """A stitch op that only ever called its fallback would be slower than the operators themselves."""
     environment = {**QUICK, **broken_kernels.environment("add_one_output")}  # those without a float output stay right
@@ -120,6 +120,7 @@ def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, ru
     assert job.result == run_plain("integers_too.py", "400").result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["integers_too.py", slow("loop.py")])
 def test_a_kernel_slower_than_tensorflows_operators_is_left_out(
     run_job: RunJob, run_plain: RunJob, script: str
@@ -184,6 +185,7 @@ def test_a_cache_entry_of_another_user_is_not_loaded(run_job: RunJob) -> None:
             assert os.stat(entry["library"]).st_uid == 0
 
 
+@pytest.mark.slow
 def test_the_compile_service_killed_leaves_the_job_running(
     run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -242,6 +244,7 @@ def test_a_script_that_exits_keeps_its_exit_code(run_job: RunJob) -> None:
     assert run_job("raises.py", "37").code == 37
 
 
+@pytest.mark.slow
 def test_a_script_that_forks_and_uses_pools_works(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("forks.py", environment=QUICK)
     assert job.code == 0, job.err
@@ -311,6 +314,7 @@ def test_a_database_that_cannot_be_written_does_not_stop_the_job(
     assert relative_difference(losses, run_plain("loop.py", "100").result) < 1e-3  # it may have become stitched
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warmed")
 def test_a_full_disk_does_not_stop_the_job_and_the_loss_is_counted(run_job: RunJob, run_plain: RunJob) -> None:
     """RLIMIT_FSIZE stands for the disk: every file of the job ends at 4 KiB."""

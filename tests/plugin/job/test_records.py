@@ -79,6 +79,7 @@ def resting() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_in_a_pod_a_shipper_that_rests_or_is_gone_keeps_nothing_from_being_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resting: subprocess.Popen[bytes], is_dead: bool

@@ -164,6 +164,7 @@ def test_the_control_file_switches_a_running_job_off(
     assert 0 < program["steps_stitched"] < 8900
 
 
+@pytest.mark.slow
 def test_a_report_right_after_the_job_has_all_its_records(run_job: RunJob, tmp_path: pathlib.Path) -> None:
     job = run_job("raises.py", "0")
     assert job.code == 0, job.err

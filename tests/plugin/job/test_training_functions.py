@@ -149,6 +149,7 @@ def steps_in_blocks(folder: pathlib.Path) -> dict[str, int]:
         )
 
 
+@pytest.mark.slow
 def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(run_job: RunJob, tmp_path: Any) -> None:
     """The opening pairs of one function fall into the other one's verification, and are taken again."""
     job = run_job("gan.py", "300", COLD)
@@ -191,6 +192,7 @@ def test_two_fetch_sets_of_a_session_are_measured_each(run_job: RunJob, tmp_path
     assert steps_in_blocks(tmp_path) == dict.fromkeys(names, 300)
 
 
+@pytest.mark.slow
 def test_functions_that_are_called_a_few_times_cost_no_second_graph_and_leave_nothing_behind(run_job: RunJob) -> None:
     job = run_job("short_lived.py", environment={"STITCHFLEET_COMPILE_NICE": "19"})
     assert job.code == 0, job.err

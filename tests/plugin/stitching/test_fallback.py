@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ..conftest import Plugin
 
 ROUNDS = 40
 
 
+@pytest.mark.slow
 def test_functions_come_and_go(plugin: Plugin) -> None:
     import tensorflow as tf
 

@@ -41,11 +41,11 @@ def compare(job: Finished, plain: Finished) -> None:
 
 @pytest.mark.costly
 def test_a_few_random_programs_give_tensorflows_results(run_job: RunJob, run_plain: RunJob) -> None:
-    arguments = ("random_programs.py", "0", "3", STEPS)
+    arguments = ("random_programs.py", "0", "1", STEPS)
     job = run_job(*arguments, COLD, environment=SETTINGS)
     compare(job, run_plain(*arguments, "0"))
     phases = [program["phase"] for program in job.summary["programs"]]
-    assert phases.count("stitched") >= 2, phases
+    assert phases.count("stitched") == 1, phases
     assert job.summary["calls"]["stitched"] > job.summary["calls"]["fallback"]
 
 

@@ -214,6 +214,7 @@ def test_an_older_database_is_refused_with_the_command_to_run(url: str) -> None:
         access.check(connection)
 
 
+@pytest.mark.slow
 def test_two_programs_that_make_the_database_at_once_make_it_once(url: str) -> None:
     code = "import sys; from stitchfleet.telemetry.database import access as d; print(d.upgrade(d.open_engine(sys.argv[1])))"
     makers = [

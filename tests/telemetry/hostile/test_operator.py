@@ -29,6 +29,7 @@ from stitchfleet.telemetry.reports import configuration
 from stitchfleet.telemetry.reports.printable import printable, spreadsheet_cell
 from stitchfleet.telemetry.shipping import sender, shipper
 
+from ...marks import slow
 from ..conftest import query
 from ..helpers import identity
 from ..servers import TOKEN, ingest_server, post, request
@@ -329,6 +330,7 @@ def test_output_that_cannot_be_written_is_one_line(sqlite_url: str) -> None:
         assert (done.stderr.count(b"\n"), b"No space left" in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.slow
 def test_under_an_ascii_locale_documents_are_utf_8_and_tables_readable(sqlite_url: str, tmp_path: pathlib.Path) -> None:
     filled(sqlite_url, name="größe", started=NOW_NS).dispose()
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -448,6 +450,7 @@ def test_what_is_printable_stays() -> None:
 # ---- number 26 ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_tells_nobody_where_it_is(
     postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -535,7 +538,9 @@ def test_a_report_is_made_from_a_disk_that_cannot_be_written_to(tmp_path: pathli
 # ---- number 29 ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [f"{1:010d}{SEALED}", spool.IDENTITY, f"{1:010d}{OPEN}", "shipper.lock", "owner.lock"])
+@pytest.mark.parametrize(
+    "name", [f"{1:010d}{SEALED}", *map(slow, (spool.IDENTITY, f"{1:010d}{OPEN}", "shipper.lock", "owner.lock"))]
+)
 def test_a_pipe_in_a_spool_is_not_waited_for(home: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad = home / "records" / "bad"
     record_job(bad)

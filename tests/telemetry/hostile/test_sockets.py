@@ -112,6 +112,7 @@ def test_sound_records_after_some_damage_are_still_found(sizes: list[int], data:
     assert found >= set(range(len(records))) - bad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -150,6 +151,7 @@ def test_millions_of_empty_segments_are_refused(served: Served) -> None:
     victim_is_served(served)
 
 
+@pytest.mark.slow
 def test_the_longest_answer_can_be_read_by_its_sender(served: Served) -> None:
     bad = segment(*(event(kind="") for _ in range(9)), namespace="mallory", run_id="m")
     body = wire.encode([bad] * 12_000)
@@ -331,6 +333,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_at_the_limit_of_open_files_it_serves_and_the_log_stays_short(tmp_path: pathlib.Path, sqlite_url: str) -> None:
     access.upgrade(access.open_engine(sqlite_url))
     (tmp_path / "tokens").write_text(TOKENS)

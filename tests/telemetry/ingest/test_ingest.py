@@ -469,6 +469,7 @@ def test_too_much_at_once_is_refused_until_there_is_room(sqlite_url: str) -> Non
     assert (found["stitchfleet_ingest_rejections_total.busy"], found["stitchfleet_ingest_pending_bytes"]) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_away_in_the_middle_of_a_batch_loses_nothing(
     tmp_path: pathlib.Path, postgres_server: PostgresServer
 ) -> None:

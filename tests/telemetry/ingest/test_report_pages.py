@@ -95,6 +95,7 @@ def test_nobody_else_sees_anything(
     assert asked == []
 
 
+@pytest.mark.slow
 def test_a_revision_has_a_page_of_its_own_and_one_that_is_none_says_so(
     sqlite_url: str, api: ApiServer, tmp_path: pathlib.Path
 ) -> None:

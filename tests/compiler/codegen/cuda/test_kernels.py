@@ -123,14 +123,14 @@ def test_a_variadic_reductions_threads_take_stretches_and_keep_their_order(lengt
         assert np.array_equal(found, wanted, equal_nan=True)
 
 
-@pytest.mark.parametrize("part", [0, 1, *map(slow, range(2, 100 if NIGHTLY else 5))])
+@pytest.mark.parametrize("part", [0, *map(slow, range(1, 100 if NIGHTLY else 5))])
 def test_thousands_of_random_graphs_agree_with_the_oracle(part: int) -> None:
     """1,000 small ones; each night (`scripts/test --nightly`) 20,000 larger ones."""
     graphs = collect(200, 30 if NIGHTLY else 10, 200 + part)
     assert _disagreements(graphs, sorted(TARGETS)[part % 3]) == []
 
 
-@pytest.mark.parametrize("arch", sorted(GPUS))
+@pytest.mark.parametrize("arch", [arch if arch == "sm_90" else slow(arch) for arch in sorted(GPUS)])
 def test_nvrtc_compiles_the_kernels_of_telling_graphs(arch: str) -> None:
     for name in ("softmax", "layer_norm_gradient", "clip_by_global_norm", "many_tensors"):
         _, kernel = plan_for_gpu(GOLDEN[name](), GPUS[arch])
@@ -333,7 +333,7 @@ def test_an_embeddings_rows_are_loaded_by_vectors() -> None:
         assert one.complaint(Regime.NORMAL, seed) is None
 
 
-@pytest.mark.parametrize("arch", sorted(GPUS))
+@pytest.mark.parametrize("arch", [arch if arch == "sm_90" else slow(arch) for arch in sorted(GPUS)])
 def test_nvrtc_makes_one_instruction_of_a_vector_and_spills_no_row(arch: str) -> None:
     kernels = [library.gelu(1024, 1024), library.softmax(4096, 4096), library.layer_norm(4096, 1024)]
     kernels += [library.layer_norm_gradient(4096, 1024), library.cross_entropy(512, 8000)]
