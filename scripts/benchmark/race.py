@@ -44,6 +44,9 @@ _RANK = r"^(?:\[0\]<std(?:out|err)>:)?"
 _STEP = re.compile(_RANK + r"step\s+(\d+)\b.*$", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
 """The last line that Python prints of an uncaught exception."""
+_GRAPH_ERROR = "Graph execution error:"
+_PLACE = re.compile(r'File "|Detected at node|The op is created at')
+"""What TensorFlow prints of where a node was made."""
 _STITCHED = re.compile(_RANK + r"stitchfleet: .*(?:stitched|verified kernels) from step (\d+) on", re.MULTILINE)
 _PLAIN = re.compile(_RANK + r"stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
@@ -104,11 +107,15 @@ class Outcome:
     failure: str = ""
 
 
-def _last_words(output: str) -> str:
-    """The error that a job ended with, or the last line that it printed, except lines of steps."""
+def last_words(output: str) -> str:
+    """The error that a job ended with, or the last line that it printed, except lines of steps. Of an error of a graph TensorFlow
+    says the reason below the places at which the node was made: the reason is added."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("step ")]
-    errors = [line for line in lines if _ERROR.match(line)]
-    return (errors or lines or ["it printed nothing"])[-1][:300]
+    at = max((number for number, line in enumerate(lines) if _ERROR.match(line)), default=None)
+    if at is None:
+        return (lines or ["it printed nothing"])[-1][:300]
+    reasons = [line for line in lines[at + 1 :] if not _PLACE.match(line)] if lines[at].endswith(_GRAPH_ERROR) else []
+    return " ".join([lines[at], *reasons[:1]])[:300]
 
 
 class Runner:
@@ -144,7 +151,7 @@ class Runner:
         assert self._process is not None
         code = self._process.poll()
         if code is not None:
-            raise ContestantError(f"ended with exit code {code}: {_last_words(self.output)}")
+            raise ContestantError(f"ended with exit code {code}: {last_words(self.output)}")
 
     # ---- the stages of a race
 
