@@ -1,7 +1,8 @@
 """Kernels on disk, by content: no rank or job that shares the folder builds the same kernel twice.
 
 A key covers everything that a binary depends on (the backend's identity and the graph's digest), so an entry never becomes stale,
-only unused. An entry is a folder with the library, its metadata and its source. It appears by one rename, complete or not at all.
+only unused. An entry is a folder with the binary (a library, or a cubin for a GPU), its metadata and its source. It appears by one
+rename, complete or not at all.
 
 Whoever can write native code into a shared folder can execute it in a job: only entries that belong to this user and that nobody else
 can write are loaded, and a folder that others can write is not used.
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from .metadata import KernelError, KernelMetadata
 
-LIBRARY, METADATA, SOURCE = "kernel.so", "entry.json", "kernel.cc"
+LIBRARY, CUBIN, METADATA = "kernel.so", "kernel.cubin", "entry.json"
 MIN_MAX_BYTES = 1 << 20
 
 
@@ -33,11 +34,16 @@ class UntrustedEntryError(Exception):
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A kernel on disk."""
+    """A kernel on disk. library: the path of its binary, for a GPU the cubin."""
 
     key: str
     library: Path
     metadata: KernelMetadata
+
+
+def binary_name(metadata: KernelMetadata) -> str:
+    """The name of a kernel's binary in its entry."""
+    return LIBRARY if metadata.launch is None else CUBIN
 
 
 class KernelCache:
@@ -103,13 +109,15 @@ class KernelCache:
         return entry
 
     def _read(self, key: str, path: Path) -> CacheEntry:
-        for part in (path.parent, path, path / LIBRARY, path / METADATA):
+        for part in (path.parent, path, path / METADATA):
             _require_private(part)
         described = json.loads((path / METADATA).read_text())
-        digest = hashlib.sha256((path / LIBRARY).read_bytes()).hexdigest()
-        if described["sha256"] != digest or described["key"] != key:
+        metadata = KernelMetadata.from_json(json.dumps(described["metadata"]))
+        binary = path / binary_name(metadata)
+        _require_private(binary)
+        if described["sha256"] != hashlib.sha256(binary.read_bytes()).hexdigest() or described["key"] != key:
             raise ValueError("its checksum differs")
-        return CacheEntry(key, path / LIBRARY, KernelMetadata.from_json(json.dumps(described["metadata"])))
+        return CacheEntry(key, binary, metadata)
 
     def put(
         self, key: str, library: Path, metadata: KernelMetadata, source: str = "", renew: bool = False
@@ -130,15 +138,16 @@ class KernelCache:
         path.parent.mkdir(exist_ok=True, mode=0o700)
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self.directory))
         try:
-            shutil.copyfile(library, fresh / LIBRARY)
-            os.chmod(fresh / LIBRARY, 0o700)
+            binary = fresh / binary_name(metadata)
+            shutil.copyfile(library, binary)
+            os.chmod(binary, 0o700)
             described = {
                 "key": key,
-                "sha256": hashlib.sha256((fresh / LIBRARY).read_bytes()).hexdigest(),
+                "sha256": hashlib.sha256(binary.read_bytes()).hexdigest(),
                 "metadata": json.loads(metadata.to_json()),
             }
             if source:
-                (fresh / SOURCE).write_text(source)
+                binary.with_suffix(".cc" if metadata.launch is None else ".cu").write_text(source)
             (fresh / METADATA).write_text(json.dumps(described))
             os.chmod(fresh / METADATA, 0o600)
             with self._lock():
@@ -151,7 +160,7 @@ class KernelCache:
                 self._evict(path)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        return CacheEntry(key, path / LIBRARY, metadata)
+        return CacheEntry(key, path / binary.name, metadata)
 
     def _remove(self, path: Path) -> None:
         """Removes an entry in such a way that no reader sees half of it."""

@@ -119,7 +119,7 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
         stitch.attr["Tin"].list.type.extend(types[cluster.host_arguments :])
         stitch.attr["Tout"].list.type.extend(cluster.result_types)
         stitch.attr["cluster"].s = cluster.name.encode()
-        stitch.attr["body"].s = cluster.fallback
+        stitch.attr["fallback"].s = cluster.fallback
         stitch.attr["value_args"].list.i.extend(cluster.value_arguments)
         stitch.attr["demands"].b = cluster.demands
         if cluster.demands:

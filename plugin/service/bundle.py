@@ -3,7 +3,7 @@
 bundle.json   cluster, arguments, kernel's metadata, the step, and the worst element of the first output that differs
 body.pb       the cluster's FunctionDefLibrary
 tensors.npz   the inputs, TensorFlow's results ("expected") and the kernel's ("actual")
-kernel.so     the kernel's library, if it still exists
+kernel.so     the kernel's library, for a GPU kernel.cubin, if it still exists
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_bundle(
             tensors[name] = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
     np.savez(folder / "tensors.npz", **tensors)
     if kernel_library is not None and kernel_library.exists():
-        shutil.copy(kernel_library, folder / "kernel.so")
+        shutil.copy(kernel_library, folder / kernel_library.name)
     (folder / "bundle.json").write_text(
         json.dumps(
             {

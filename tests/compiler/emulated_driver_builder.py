@@ -41,11 +41,11 @@ def main() -> None:
     folder, image = map(pathlib.Path, sys.argv[1:])
     entry = find_entry(folder, image.read_bytes())
     metadata = KernelMetadata.from_json(json.dumps(json.loads((entry / "entry.json").read_text())["metadata"]))
-    print(build((entry / "kernel.cc").read_text(), trampolines(metadata), folder=entry).library._name)
+    print(build((entry / "kernel.cu").read_text(), trampolines(metadata), folder=entry).library._name)
 
 
 def find_entry(folder: pathlib.Path, image: bytes) -> pathlib.Path:
-    for path in folder.rglob("kernel.so"):
+    for path in folder.rglob("kernel.cubin"):
         if path.read_bytes().startswith(image):
             return path.parent
     raise SystemExit(f"no kernel below {folder} has this image")

@@ -1,7 +1,7 @@
 // The Stitch op: runs one cluster of TensorFlow's operators as one generated kernel, with TensorFlow's own operators as fallback.
 //
 // What a call does depends on the state of the executable for its inputs' shapes (the "signature"):
-//   FALLBACK  there is no kernel yet: the original operators run, from the serialized function in the attribute `body`
+//   FALLBACK  there is no kernel yet: the original operators run, from the serialized function in the attribute `fallback`
 //   READY     a kernel is installed, but not switched on: as FALLBACK
 //   VERIFY    both run on the same tensors; the op returns the fallback's results, and the kernel's are compared with them
 //   STITCHED  the kernel runs alone, except in steps that the guard samples: as VERIFY
@@ -65,14 +65,14 @@ REGISTER_OP("StitchfleetStitch")
     .Attr("Thost: list(type) >= 0")
     .Attr("Tin: list(type) >= 0")
     .Attr("Tout: list(type) >= 1")
-    .Attr("body: string")
+    .Attr("fallback: string")
     .Attr("cluster: string")
     .Attr("value_args: list(int) = []")
     .Attr("demands: bool = false")
     .Attr("member_names: list(string) = []")
     .Attr("output_shapes: list(shape) = []")
     .SetShapeFn(OutputShapes)
-    .Doc("Operators that stitchfleet runs as one kernel. `body` is a FunctionDefLibrary whose first function is the original subgraph; "
+    .Doc("Operators that stitchfleet runs as one kernel. `fallback` is a FunctionDefLibrary whose first function is the original subgraph; "
          "`value_args` are the arguments whose values (not only shapes) the kernel depends on: they, and handles of variables, are the "
          "`host_args`, in the processor's memory whatever the device, and count as the first arguments. With `demands` the kernel's last output is "
          "a bool: false where the operators would raise an error; `member_names` are the original operators' names, to raise it under.");
@@ -84,7 +84,7 @@ REGISTER_OP("StitchfleetUpdate")
     .Attr("Thost: list(type) >= 0")
     .Attr("Tin: list(type) >= 0")
     .Attr("Tout: list(type) >= 0")
-    .Attr("body: string")
+    .Attr("fallback: string")
     .Attr("cluster: string")
     .Attr("value_args: list(int) = []")
     .Attr("variable_args: list(int)")
@@ -104,15 +104,15 @@ constexpr int64_t kSampleBytes = 64 << 10;       // per call
 }  // namespace
 
 StitchOp::StitchOp(OpKernelConstruction* c) : OpKernel(c) {
-  std::string body, cluster;
+  std::string fallback, cluster;
   std::vector<tensorflow::DataType> host_types;
-  OP_REQUIRES_OK(c, c->GetAttr("body", &body));
+  OP_REQUIRES_OK(c, c->GetAttr("fallback", &fallback));
   OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
   OP_REQUIRES_OK(c, c->GetAttr("Thost", &host_types));
   OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
   OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
   OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
-  OP_REQUIRES_OK(c, FallbackFunction::Of(body, &fallback_));
+  OP_REQUIRES_OK(c, FallbackFunction::Of(fallback, &fallback_));
   if (type_string() == "StitchfleetUpdate") {
     OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
     OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
@@ -379,7 +379,7 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   for (size_t i = 0; i < results.size(); ++i) ctx->set_output(i, results[i]);
 }
 
-// Replaces the name of the body's operator "nk" in an error by the operator's name in the job's graph, by which TensorFlow's Python
+// Replaces the name of the fallback's operator "nk" in an error by the operator's name in the job's graph, by which TensorFlow's Python
 // code finds the line of the job's code.
 Status StitchOp::UnderOwnName(const Status& status) const {
   constexpr absl::string_view kTag = "{{node n";
