@@ -276,11 +276,15 @@ _BREACHES = [
 ]
 
 
-def _copy_of_the_packages(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the packages and of the contracts."""
+    folder = tmp_path_factory.mktemp("packages")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / "stitchfleet" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
 def _contracts() -> dict[str, str]:
@@ -291,9 +295,8 @@ def _contracts() -> dict[str, str]:
     return {s.removeprefix(prefix): settings[s]["name"] for s in settings.sections() if s.startswith(prefix)}
 
 
-def test_the_layers_are_kept(tmp_path: Path) -> None:
-    _copy_of_the_packages(tmp_path)
-    linted = _lint(tmp_path)
+def test_the_layers_are_kept(packages: Path) -> None:
+    linted = _lint(packages)
     assert linted.returncode == 0, linted.stdout
 
 
@@ -302,11 +305,14 @@ def test_each_contract_is_broken_once() -> None:
 
 
 @pytest.mark.parametrize(("contract", "file", "line"), _BREACHES, ids=[f"{c}: {f}" for c, f, _ in _BREACHES])
-def test_a_breach_is_found(tmp_path: Path, contract: str, file: str, line: str) -> None:
-    _copy_of_the_packages(tmp_path)
-    broken = tmp_path / "stitchfleet" / file
-    broken.write_text(f"{broken.read_text()}\n{line}\n")
-    linted = _lint(tmp_path)
+def test_a_breach_is_found(packages: Path, contract: str, file: str, line: str) -> None:
+    broken = packages / "stitchfleet" / file
+    sound = broken.read_text()
+    broken.write_text(f"{sound}\n{line}\n")
+    try:
+        linted = _lint(packages)
+    finally:
+        broken.write_text(sound)
     assert linted.returncode != 0
     assert f"{_contracts()[contract]} BROKEN" in " ".join(linted.stdout.split()), linted.stdout
     assert ("BROKEN" in linted.stdout) == bool(file)

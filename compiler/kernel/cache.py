@@ -41,9 +41,9 @@ class CacheEntry:
     metadata: KernelMetadata
 
 
-def binary_name(metadata: KernelMetadata) -> str:
-    """The name of a kernel's binary in its entry."""
-    return LIBRARY if metadata.launch is None else CUBIN
+def _file_names(metadata: KernelMetadata) -> tuple[str, str]:
+    """The names of a kernel's binary and of its source in its entry."""
+    return (LIBRARY, "kernel.cc") if metadata.launch is None else (CUBIN, "kernel.cu")
 
 
 class KernelCache:
@@ -113,7 +113,7 @@ class KernelCache:
             _require_private(part)
         described = json.loads((path / METADATA).read_text())
         metadata = KernelMetadata.from_json(json.dumps(described["metadata"]))
-        binary = path / binary_name(metadata)
+        binary = path / _file_names(metadata)[0]
         _require_private(binary)
         if described["sha256"] != hashlib.sha256(binary.read_bytes()).hexdigest() or described["key"] != key:
             raise ValueError("its checksum differs")
@@ -138,7 +138,8 @@ class KernelCache:
         path.parent.mkdir(exist_ok=True, mode=0o700)
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self.directory))
         try:
-            binary = fresh / binary_name(metadata)
+            binary_name, source_name = _file_names(metadata)
+            binary = fresh / binary_name
             shutil.copyfile(library, binary)
             os.chmod(binary, 0o700)
             described = {
@@ -147,7 +148,7 @@ class KernelCache:
                 "metadata": json.loads(metadata.to_json()),
             }
             if source:
-                binary.with_suffix(".cc" if metadata.launch is None else ".cu").write_text(source)
+                (fresh / source_name).write_text(source)
             (fresh / METADATA).write_text(json.dumps(described))
             os.chmod(fresh / METADATA, 0o600)
             with self._lock():
@@ -160,7 +161,7 @@ class KernelCache:
                 self._evict(path)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        return CacheEntry(key, path / binary.name, metadata)
+        return CacheEntry(key, path / binary_name, metadata)
 
     def _remove(self, path: Path) -> None:
         """Removes an entry in such a way that no reader sees half of it."""

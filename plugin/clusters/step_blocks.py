@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..graph.placed_graph import PlacedGraph
 from ..graph.tf_ops import PRODUCT, UNCOUNTED
 from .clusters import Cluster, ClusterPlan
-from .step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Box, StepGraph
+from .step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, StepBlock, StepGraph
 
 MAX_NAMES = 40
 """Most node names that a block of operators that stayed keeps; its counts include all."""
@@ -44,7 +44,7 @@ def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cl
         scope = graph.nodes[i].name.rpartition("/")[0]
         key = (level[i], True, graph.nodes[i].name, "") if i in major else (level[i], False, scope, reason[i])
         groups.setdefault(key, []).append(i)
-    blocks: list[Box] = []
+    blocks: list[StepBlock] = []
     block_of: dict[int, int] = {}
     for key in sorted(groups):
         for i in groups[key]:
@@ -107,17 +107,17 @@ def _through_what_stayed(order: list[int], edges: set[tuple[int, int]], major: s
     return found
 
 
-def _cluster_block(graph: PlacedGraph, cluster: Cluster, level: int) -> Box:
+def _cluster_block(graph: PlacedGraph, cluster: Cluster, level: int) -> StepBlock:
     names = _without(cluster.scope, [graph.nodes[i].name for i in cluster.members])
-    return Box(CLUSTER, cluster.name, cluster.scope, level, dict(cluster.op_counts), names)
+    return StepBlock(CLUSTER, cluster.name, cluster.scope, level, dict(cluster.op_counts), names)
 
 
-def _stayed_block(graph: PlacedGraph, members: list[int], level: int, reason: str) -> Box:
+def _stayed_block(graph: PlacedGraph, members: list[int], level: int, reason: str) -> StepBlock:
     names = [graph.nodes[i].name for i in members]
     scope = names[0].rpartition("/")[0]
     ops = collections.Counter(graph.nodes[i].op for i in members)
     kind = PRODUCT_BLOCK if reason == PRODUCT else STAYED
-    return Box(
+    return StepBlock(
         kind,
         names[0] if kind == PRODUCT_BLOCK else "",
         scope,

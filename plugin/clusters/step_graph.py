@@ -23,7 +23,7 @@ CLUSTER, PRODUCT_BLOCK, STAYED = "cluster", "product", "stayed"
 
 
 @dataclass(frozen=True)
-class Box:
+class StepBlock:
     """One box of the picture.
 
     kind: "cluster", "product" or "stayed". name: the cluster's name, or that of the product's node; "" otherwise. scope: the name
@@ -49,7 +49,7 @@ class StepGraph:
     a block of several such operators may connect blocks that no tensor connects.
     """
 
-    blocks: tuple[Box, ...] = ()
+    blocks: tuple[StepBlock, ...] = ()
     edges: tuple[tuple[int, int], ...] = field(default=())
 
     def write(self, path: pathlib.Path, program: str) -> None:
@@ -68,7 +68,7 @@ class StepGraph:
 def joined(graphs: Mapping[str, StepGraph]) -> StepGraph:
     """Several step graphs as one, one below the other. graphs: function's name, which is put before its scopes ("" for none) ->
     graph."""
-    blocks: list[Box] = []
+    blocks: list[StepBlock] = []
     edges: list[tuple[int, int]] = []
     for name, graph in graphs.items():
         first = blocks[-1].level + 1 if blocks else 0
@@ -86,7 +86,7 @@ def read(path: pathlib.Path) -> StepGraph:
         document: Any = json.loads(path.read_text())
         if document["format"] != FORMAT:
             raise ValueError(f"step graph of format {document['format']}, expected {FORMAT}")
-        blocks = tuple(Box(**{**fields, "nodes": tuple(fields["nodes"])}) for fields in document["blocks"])
+        blocks = tuple(StepBlock(**{**fields, "nodes": tuple(fields["nodes"])}) for fields in document["blocks"])
         edges = tuple((int(a), int(b)) for a, b in document["edges"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a step graph: {error}") from None

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from ..clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Box, StepGraph
+from ..clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, StepBlock, StepGraph
 
 COLOURS = {
     "normalization": "#3f8f6b",
@@ -61,7 +61,7 @@ class Repeat:
 class _Box:
     """Equal blocks of one row, drawn once. per_copy: their number in one repetition. read_far: edges from it that are not drawn."""
 
-    blocks: list[Box]
+    blocks: list[StepBlock]
     per_copy: int
     x: float = 0.0
     y: float = 0.0
@@ -73,7 +73,7 @@ class _Box:
 @dataclass
 class _Row:
     boxes: list[_Box]
-    stayed: list[Box] = field(default_factory=list)
+    stayed: list[StepBlock] = field(default_factory=list)
 
 
 def label_of(cluster: str) -> str:
@@ -113,7 +113,7 @@ def draw(step: StepGraph, times: Mapping[str, KindTimes]) -> str:
     """The picture as SVG text. times: cluster's name -> its times."""
     levels = max((block.level for block in step.blocks), default=-1) + 1
     by_level: list[dict[Hashable, list[int]]] = [{} for _ in range(levels)]
-    stayed: list[list[Box]] = [[] for _ in range(levels)]
+    stayed: list[list[StepBlock]] = [[] for _ in range(levels)]
     for number, block in enumerate(step.blocks):
         if block.kind == STAYED:
             stayed[block.level].append(block)
@@ -160,7 +160,7 @@ def draw(step: StepGraph, times: Mapping[str, KindTimes]) -> str:
     )
 
 
-def _key(block: Box) -> Hashable:
+def _key(block: StepBlock) -> Hashable:
     """Blocks with equal keys are drawn alike."""
     return (CLUSTER, block.name) if block.kind == CLUSTER else (PRODUCT_BLOCK, *sorted(block.ops))
 
@@ -168,7 +168,7 @@ def _key(block: Box) -> Hashable:
 def _make_rows(
     step: StepGraph,
     by_level: list[dict[Hashable, list[int]]],
-    stayed: list[list[Box]],
+    stayed: list[list[StepBlock]],
     repeats: list[Repeat],
 ) -> tuple[list[_Row], dict[int, _Box], dict[int, int]]:
     """The rows that are drawn, the box of each block, and the row of each box (by its id)."""
@@ -261,7 +261,7 @@ def _row_parts(row: _Row, level: int, times: Mapping[str, KindTimes]) -> list[st
     return parts
 
 
-def _strip(stayed: list[Box], y: float) -> str:
+def _strip(stayed: list[StepBlock], y: float) -> str:
     ops: collections.Counter[str] = collections.Counter()
     told: list[str] = []
     by_reason: dict[str, collections.Counter[str]] = {}

@@ -13,7 +13,7 @@ import pytest
 from stitchfleet.plugin.clusters import step_graph
 from stitchfleet.plugin.clusters.clusters import find_clusters
 from stitchfleet.plugin.clusters.step_blocks import make_step_graph
-from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Box, StepGraph
+from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, StepBlock, StepGraph
 from stitchfleet.plugin.command import main
 from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.graph.tf_ops import PRODUCT
@@ -27,18 +27,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def layered_step(layers: int) -> StepGraph:
     """A product and a gelu in each layer, then a softmax; a read of a variable before each product."""
-    blocks: list[Box] = []
+    blocks: list[StepBlock] = []
     edges = []
     for layer in range(layers):
         scope = f"model/layer_{layer}"
         first = len(blocks)
         blocks += [
-            Box(STAYED, "", scope, 2 * layer, {"ReadVariableOp": 1}, ("Read",), "reads or writes a variable"),
-            Box(PRODUCT_BLOCK, f"{scope}/MatMul", scope, 2 * layer, {"MatMul": 1}, ("MatMul",), PRODUCT),
-            Box(CLUSTER, "gelu_0123456789", scope, 2 * layer + 1, {"Erf": 1, "Mul": 2}, ("a", "b", "c")),
+            StepBlock(STAYED, "", scope, 2 * layer, {"ReadVariableOp": 1}, ("Read",), "reads or writes a variable"),
+            StepBlock(PRODUCT_BLOCK, f"{scope}/MatMul", scope, 2 * layer, {"MatMul": 1}, ("MatMul",), PRODUCT),
+            StepBlock(CLUSTER, "gelu_0123456789", scope, 2 * layer + 1, {"Erf": 1, "Mul": 2}, ("a", "b", "c")),
         ]
         edges += [(first, first + 1), (first + 1, first + 2), *([(first - 1, first + 1)] if layer else [])]
-    blocks.append(Box(CLUSTER, "softmax_aaaaaaaaaa", "<model>", 2 * layers, {"Softmax": 1}, ("s",)))
+    blocks.append(StepBlock(CLUSTER, "softmax_aaaaaaaaaa", "<model>", 2 * layers, {"Softmax": 1}, ("s",)))
     return StepGraph(tuple(blocks), (*edges, (len(blocks) - 2, len(blocks) - 1)))
 
 
