@@ -41,7 +41,8 @@ def compare(job: Finished, plain: Finished) -> None:
 
 @pytest.mark.costly
 def test_a_few_random_programs_give_tensorflows_results(run_job: RunJob, run_plain: RunJob) -> None:
-    arguments = ("random_programs.py", "0", "1", STEPS)
+    # Enough steps for the stitched ones to be the most, wherever the rest at step 24 fell among the blocks.
+    arguments = ("random_programs.py", "0", "1", "150")
     job = run_job(*arguments, COLD, environment=SETTINGS)
     compare(job, run_plain(*arguments, "0"))
     phases = [program["phase"] for program in job.summary["programs"]]
