@@ -32,6 +32,7 @@ from scripts.benchmark.contestants import (
     at_ranks,
     command_line,
     environment,
+    kernels_of,
 )
 from scripts.benchmark.figures import (
     Ratio,
@@ -52,6 +53,7 @@ from scripts.benchmark.launches import (
     stitched_launches,
 )
 from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, slice_seconds, too_slow
+from stitchfleet.compiler.kernel.cache import METADATA
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 from stitchfleet.plugin.graph import tf_ops
 
@@ -509,6 +511,33 @@ def test_a_run_measures_what_is_there_and_writes_it_down(tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
+def test_an_earlier_stitchfleet_races_from_its_own_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout, out = tmp_path / "earlier", tmp_path / "bench.json"
+    checkout.mkdir()
+    (checkout / ".venv").symlink_to(Path(sys.prefix))
+    words = (
+        "--workloads",
+        "lengths",
+        "--rounds",
+        "2",
+        "--seconds",
+        "2",
+        "--no-counts",
+        "--cache",
+        str(tmp_path / "own"),
+    )
+    assert main([*words, "--contestants", "stitched", "--earlier", str(checkout), "--json", str(out)]) == 0
+    assert "stitched beside the earlier stitchfleet: " in capsys.readouterr().out
+    found = json.loads(out.read_text())
+    assert [row["contestant"] for row in found["workloads"]["lengths"]] == ["plain", "stitched", "earlier"]
+    assert found["beside_the_earlier_stitchfleet"]["lengths"]["by_median"]["pairs"] == 2
+    caches = tmp_path / "own", kernels_of(checkout)
+    own, others = ({path.parent.name for path in cache.rglob(METADATA)} for cache in caches)
+    assert own == others  # each made its kernels for itself
+    assert own
+
+
+@pytest.mark.slow
 def test_a_contestant_that_fails_costs_one_line_and_not_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert _bench("--contestants", "xla,plain-again", "--arguments=--fail-with-xla") == 1
     shown = capsys.readouterr()
@@ -554,6 +583,8 @@ def test_a_job_that_is_never_stitched_is_measured_and_said_to_be_so(
         ("--seconds", "0"),
         ("--json", "/no/such/folder/x.json"),
         ("--no-such-option",),
+        ("--earlier", "/no/such/checkout"),
+        ("--earlier", str(ROOT), "--zoo", "ocr"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

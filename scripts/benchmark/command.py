@@ -28,6 +28,7 @@ from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
     DISTRIBUTED,
+    EARLIER,
     PLAIN,
     ROOT,
     WORKLOADS,
@@ -35,8 +36,10 @@ from .contestants import (
     UnknownNameError,
     Workload,
     at_ranks,
+    earlier,
     find_contestants,
     find_workload,
+    kernels_of,
 )
 from .coverage import Coverage, measure
 from .coverage import table as coverage_table
@@ -68,8 +71,9 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Best:
-    """The stitched contestant compared with the better one of plain and XLA, `name`. Ratios above 1: stitched is faster."""
+class AgainstRival:
+    """The stitched contestant compared with a rival, `name`: the better one of plain and XLA, or an earlier stitchfleet. Ratios
+    above 1: stitched is faster."""
 
     name: str
     by_median: Ratio
@@ -78,11 +82,12 @@ class Best:
 
 @dataclass(frozen=True)
 class Section:
-    """All results of one workload. copy_bytes_per_s: the machine's copy bandwidth, the median of measurements between the rounds;
-    None without a race."""
+    """All results of one workload. earlier: the stitched contestant compared with that of another checkout. copy_bytes_per_s: the
+    machine's copy bandwidth, the median of measurements between the rounds; None without a race."""
 
     results: list[Result]
-    best: Best | None = None
+    best: AgainstRival | None = None
+    earlier: AgainstRival | None = None
     coverage: Coverage | None = None
     coverage_failure: str = ""
     copy_bytes_per_s: float | None = None
@@ -104,6 +109,7 @@ examples:
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
   scripts/bench --workloads horovod-bert --ranks 1,2,4   a job of several ranks, beside one of one rank
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
+  scripts/bench --contestants stitched --earlier ../old  before and after a change: old is a checkout with its own environment
   scripts/bench --zoo                                    models that nobody of this project wrote, from public packages
   scripts/bench --zoo hugging_face-bert,ocr              some of them; --zoo=list names all
   scripts/bench --kernels-cpu                            single kernels of many sizes, compared with TensorFlow, XLA and a copy
@@ -155,6 +161,12 @@ def build_parser() -> argparse.ArgumentParser:
         default=",".join(DEFAULT_CONTESTANTS),
         metavar="A,B",
         help=f"ways to run them; plain is always included (default: {','.join(DEFAULT_CONTESTANTS)})",
+    )
+    parser.add_argument(
+        "--earlier",
+        type=pathlib.Path,
+        metavar="CHECKOUT",
+        help="also race the stitchfleet of another checkout of this project, with its own environment and kernels",
     )
     parser.add_argument(
         "--ranks",
@@ -252,11 +264,15 @@ def main(words: Sequence[str] | None = None) -> int:
         workloads = [find_workload(name.strip()) for name in names.split(",") if name.strip()]
         workloads = at_ranks(workloads, arguments.ranks) if arguments.zoo is None else zoo_workloads(arguments.zoo)
         contestants = find_contestants(arguments.contestants)
+        if arguments.earlier is not None:
+            contestants.append(earlier(arguments.earlier))
         extra = tuple(shlex.split(arguments.arguments))
     except (UnknownNameError, ValueError) as error:
         parser.error(str(error))
     if arguments.coverage and any(workload.ranks for workload in workloads):
         parser.error("--coverage: give a workload of one process")
+    if arguments.earlier is not None and any(w.ranks or w.environment for w in workloads):
+        parser.error("--earlier: give workloads of one process, none of the zoo")
     if not workloads:
         parser.error("--workloads: none given")
     if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
@@ -270,7 +286,7 @@ def main(words: Sequence[str] | None = None) -> int:
             )
             folder = folder.absolute()
             folder.mkdir(parents=True, exist_ok=True)
-            cache = folder / "cache" if arguments.cold else (arguments.cache or ROOT / ".cache" / "stitchfleet")
+            cache = folder / "cache" if arguments.cold else (arguments.cache or kernels_of(ROOT))
             for workload in workloads:
                 installed(workload, say)
             sections: dict[str, Section] = {}
@@ -357,7 +373,8 @@ def _section(
     stitched = next((o for o in outcomes if o.contestant.name == "stitched" and not o.failure), None)
     return Section(
         results,
-        _against_best(outcomes, stitched),
+        _compared(stitched, [o for o in outcomes if o.contestant.name in (PLAIN, "xla")]),
+        _compared(stitched, [o for o in outcomes if o.contestant.name == EARLIER]),
         coverage,
         failure,
         statistics.median(bandwidths) if bandwidths else None,
@@ -366,14 +383,13 @@ def _section(
     )
 
 
-def _against_best(outcomes: Sequence[Outcome], stitched: Outcome | None) -> Best | None:
-    """The stitched contestant compared with the better one of plain and XLA; None if one of them has no figures."""
-    rivals = [o for o in outcomes if o.contestant.name in (PLAIN, "xla") and not o.failure]
-    rival = better_of(rivals)
+def _compared(stitched: Outcome | None, rivals: Sequence[Outcome]) -> AgainstRival | None:
+    """The stitched contestant compared with the best of its rivals; None if one of them has no figures."""
+    rival = better_of([outcome for outcome in rivals if not outcome.failure])
     if rival is None or stitched is None:
         return None
     by_median, by_wall = beside(stitched, rival)
-    return None if by_median is None or by_wall is None else Best(rival.contestant.name, by_median, by_wall)
+    return None if by_median is None or by_wall is None else AgainstRival(rival.contestant.name, by_median, by_wall)
 
 
 def evaluate(outcomes: Sequence[Outcome], modules: Launches | None, coverage: Coverage | None = None) -> list[Result]:
@@ -456,6 +472,11 @@ def _notes(section: Section) -> list[str]:
             f"  stitched beside the better of plain and XLA, {best.name}: {_ratio_text(best.by_median)}, "
             f"by wall {_ratio_text(best.by_wall)}"
         )
+    if section.earlier is not None:
+        lines.append(
+            f"  stitched beside the earlier stitchfleet: {_ratio_text(section.earlier.by_median)}, "
+            f"by wall {_ratio_text(section.earlier.by_wall)}"
+        )
     return lines
 
 
@@ -525,6 +546,9 @@ def document(sections: dict[str, Section], arguments: argparse.Namespace) -> dic
         },
         "beside_the_better_of_plain_and_xla": {
             name: dataclasses.asdict(section.best) for name, section in sections.items() if section.best
+        },
+        "beside_the_earlier_stitchfleet": {
+            name: dataclasses.asdict(section.earlier) for name, section in sections.items() if section.earlier
         },
         "coverage": {
             name: dataclasses.asdict(section.coverage) for name, section in sections.items() if section.coverage

@@ -95,7 +95,8 @@ class Contestant:
     """One way of running a workload.
 
     stitchfleet: options of `stitchfleet run`; None: the script is started without it. arguments: further arguments of the script.
-    environment: variables that are set for it.
+    environment: variables that are set for it. checkout: the folder of another checkout of this project, whose stitchfleet runs the
+    job; None: this one's.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Contestant:
     stitchfleet: tuple[str, ...] | None = None
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    checkout: pathlib.Path | None = None
 
     @property
     def is_stitched(self) -> bool:
@@ -133,6 +135,8 @@ CONTESTANTS = {
         Contestant("plain-again", "the script as it is, a second time: what the benchmark itself is worth"),
     )
 }
+EARLIER = "earlier"
+"""The name of the contestant that runs with another checkout's stitchfleet."""
 DEFAULT_CONTESTANTS = ("plain", "xla", "xla-fusible", "stitched")
 
 
@@ -143,6 +147,24 @@ def find_contestants(names: str) -> list[Contestant]:
         if name not in CONTESTANTS:
             raise UnknownNameError(f"no contestant {name!r}; there are: {', '.join(CONTESTANTS)}")
     return [CONTESTANTS[name] for name in dict.fromkeys([PLAIN, *wanted])]
+
+
+def earlier(checkout: pathlib.Path) -> Contestant:
+    """The contestant "stitched", run by the stitchfleet of another checkout, which has its own environment and kernel cache there.
+    Raises UnknownNameError if its `scripts/environment` was not run."""
+    if not interpreter_of(checkout).exists():
+        raise UnknownNameError(f"{checkout} has no environment: is it a checkout, and was its scripts/environment run?")
+    return dataclasses.replace(CONTESTANTS["stitched"], name=EARLIER, checkout=checkout.absolute())
+
+
+def interpreter_of(checkout: pathlib.Path) -> pathlib.Path:
+    """The interpreter of a checkout's environment."""
+    return checkout.absolute() / ".venv" / "bin" / "python"
+
+
+def kernels_of(checkout: pathlib.Path) -> pathlib.Path:
+    """The kernel cache that a checkout's benchmarks use."""
+    return checkout / ".cache" / "stitchfleet"
 
 
 _OF_HOROVOD = {

@@ -20,7 +20,16 @@ from stitchfleet.plugin.base.settings import read_settings
 from .. import horovod_build
 from ..zoo import environments
 from . import processes
-from .contestants import Contestant, Files, Installed, Workload, command_line, environment
+from .contestants import (
+    Contestant,
+    Files,
+    Installed,
+    Workload,
+    command_line,
+    environment,
+    interpreter_of,
+    kernels_of,
+)
 
 _POLL_S = 0.2
 _PROGRESS_S = 15.0
@@ -131,6 +140,8 @@ class Runner:
     def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
         self.files.folder.mkdir(parents=True)
         found = installed(self.workload, lambda line: None)
+        if (checkout := self.contestant.checkout) is not None:
+            found, cache = Installed(str(interpreter_of(checkout))), kernels_of(checkout)
         command = command_line(self.contestant, self.workload, extra, self.files, cache, found)
         variables = environment(self.contestant, self.files, found)
         self._process = processes.start(command, self.mark, variables, self.files.output)
@@ -251,7 +262,9 @@ class Runner:
                 processes.send(trainer, signal.SIGINT)
             time.sleep(0.05)
         self._read_log()
-        if self.contestant.stitchfleet is not None:
+        if (
+            self.contestant.stitchfleet is not None and self.contestant.checkout is None
+        ):  # another one's may have other fields
             self.outcome.summary = self.read_summary()
 
     def trainer(self) -> int:
