@@ -330,6 +330,21 @@ def test_python_starts_in_the_root_and_finds_its_own_operator() -> None:
     assert not shown.stdout.startswith(str(ROOT) + "/operator")
 
 
+def test_the_docstring_of_each_folder_names_what_is_in_it() -> None:
+    maps = [path for name in (*PACKAGES, "scripts") for path in (ROOT / name).rglob("__init__.py")]
+    assert len(maps) > 50
+    missing = []
+    for path in maps:
+        words = set(re.findall(r"\w+", ast.get_docstring(ast.parse(path.read_text())) or ""))
+        inside = {f.stem for f in path.parent.glob("*.py")} | {f.parent.name for f in path.parent.glob("*/__init__.py")}
+        missing += [
+            f"{path.relative_to(ROOT)} does not name {name}"
+            for name in sorted(inside - words)
+            if not name.startswith("__") and "migrations" not in path.parts
+        ]
+    assert missing == []
+
+
 def test_every_path_that_the_contributors_are_sent_to_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = set(re.findall(r"`([\w./]+/[\w./]+)`", text))

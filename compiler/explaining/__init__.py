@@ -1,1 +1,1 @@
-"""Prints a plan in words, and draws it."""
+"""Prints a plan in words (words), and draws it (picture)."""

@@ -2,7 +2,8 @@
 
 known       the versions that stitchfleet was tested with; what to do with another one
 places      where each version has the classes and functions that we use
-self_test   tries the mechanisms on a version that nobody has tested, in processes of its own
+self_test   tries the mechanisms on a version that nobody has tested, in processes of its own (self_test_job is
+            the job that they run)
 
 Everything else is written for all versions alike: what is in one of them only is asked for here, and found by looking, not by number.
 """

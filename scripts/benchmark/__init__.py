@@ -14,8 +14,17 @@
     machine      describes the machine and the versions
     floors       every kernel of the workloads' steps, and of patterns, compared with its byte floor
     functions    elementary functions, time per element, compared with glibc's vector library
+    kernels_cpu  single kernels of many sizes (kernel_cases), compared with TensorFlow, XLA and a copy
+    turns        timing of small functions in turns
+    idle         overhead of a step with the plugin active and nothing switched on
+    busy         how soon a job is stitched on a machine that has other work
+    recording    overhead of recording and sending in a job
+    telemetry    the fleet's side: ingest, storage, a week of 70,000 jobs (on a server that `postgres` starts)
+    admissions   latency of the webhook
 
 and, apart from the races, XLA's kernels for the same steps:
+
+    step_kernels the number of kernels that a step needs by our plan, compared with XLA
 
     export_hlo   exports the workloads' steps as HLO into tests/fixtures/hlo
     hlo_short    the short form of these files

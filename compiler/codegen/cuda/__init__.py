@@ -3,4 +3,5 @@
 survey, layout  decide which thread does what in a nest, and where values are stored; body writes it; vectors: accesses of several
                 elements at once
 reduction       sums across groups of threads
+chain           the longest chain of dependent steps of a work item, for the cost model
 """
