@@ -15,6 +15,9 @@
     floors       every kernel of the workloads' steps, and of patterns, compared with its byte floor
     functions    elementary functions, time per element, compared with glibc's vector library
     kernels_cpu  single kernels of many sizes (kernel_cases), compared with TensorFlow, XLA and a copy
+    products     the matrix products of steps (products_alone: one by itself), compared with the machine's arithmetic
+    arithmetic   floating-point operations per second from registers alone
+    progress     lines about the progress
     turns        timing of small functions in turns
     idle         overhead of a step with the plugin active and nothing switched on
     busy         how soon a job is stitched on a machine that has other work

@@ -22,7 +22,7 @@ from .. import horovod_build
 from ..zoo import catalog
 from ..zoo.environments import ZooError
 from ..zoo.table import table as zoo_table
-from . import busy, collectives, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
+from . import busy, collectives, floors, functions, idle, kernels_cpu, machine, products, step_kernels, telemetry
 from .collectives import Collectives
 from .contestants import (
     CONTESTANTS,
@@ -40,6 +40,7 @@ from .contestants import (
     find_contestants,
     find_workload,
     kernels_of,
+    zoo_workloads,
 )
 from .coverage import Coverage, measure
 from .coverage import table as coverage_table
@@ -54,6 +55,7 @@ from .launches import (
     xla_launches,
 )
 from .processes import watched
+from .progress import say
 from .race import ContestantError, Limits, Outcome, installed, run_race
 
 FORMAT = 2
@@ -114,6 +116,7 @@ examples:
   scripts/bench --zoo hugging_face-bert,ocr              some of them; --zoo=list names all
   scripts/bench --kernels-cpu                            single kernels of many sizes, compared with TensorFlow, XLA and a copy
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, and its byte floor
+  scripts/bench --products                               matrix products of the steps, and what the machine's arithmetic allows
   scripts/bench --functions                              exp, tanh and others, time per element, compared with glibc's vector library
   scripts/bench --idle                                   overhead of a step with the plugin active and nothing switched on
   scripts/bench --admissions                             latency of the webhook, 100 pods per second and 200 at once
@@ -225,11 +228,6 @@ def _above_zero(text: str) -> float:
     return value
 
 
-def say(line: str) -> None:
-    """Prints a line about the progress to standard error; standard output is for the table."""
-    print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the exit code: 0; 1 if a contestant failed; 2 for a mistake on the command line; 130 after Ctrl-C."""
     words = list(sys.argv[1:] if words is None else words)
@@ -249,6 +247,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return busy.main(words[1:])
     if words[:1] == ["--telemetry"]:
         return telemetry.main(words[1:])
+    if words[:1] == ["--products"]:
+        return products.main(words[1:])
     if words[:1] == ["--kernels"]:
         return step_kernels.main(words[1:])
     parser = build_parser()
@@ -308,16 +308,6 @@ def main(words: Sequence[str] | None = None) -> int:
     raced = [result for section in sections.values() for result in section.results]
     uncovered = arguments.coverage and any(section.coverage is None for section in sections.values())
     return int(uncovered or any(result.outcome.failure for result in raced))
-
-
-def zoo_workloads(names: str) -> list[Workload]:
-    """The zoo's models by comma-separated names, or all. Raises UnknownNameError."""
-    wanted = list(catalog.MODELS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
-    for name in wanted:
-        if name not in catalog.MODELS:
-            raise UnknownNameError(f"no model {name!r} in the zoo; --zoo=list names all")
-    found = [(name, catalog.MODELS[name]) for name in wanted]
-    return [Workload(name, m.path, m.arguments, environment=m.environment) for name, m in found]
 
 
 def _section(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 
+from ..zoo import catalog
 from ..zoo.environments import Environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -88,6 +89,16 @@ def find_workload(name: str) -> Workload:
     raise UnknownNameError(
         f"no workload {name!r}; there are: {', '.join([*WORKLOADS, *DISTRIBUTED])} (or the path of a script)"
     )
+
+
+def zoo_workloads(names: str) -> list[Workload]:
+    """The zoo's models by comma-separated names, or all. Raises UnknownNameError."""
+    wanted = list(catalog.MODELS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in catalog.MODELS:
+            raise UnknownNameError(f"no model {name!r} in the zoo; --zoo=list names all")
+    found = [(name, catalog.MODELS[name]) for name in wanted]
+    return [Workload(name, m.path, m.arguments, environment=m.environment) for name, m in found]
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,24 @@ def measure(
 ) -> Coverage:
     """Runs the workload twice, plain and stitched, and compares the profiles. extra: further arguments of the script. Raises
     ContestantError with one line if either run fails or nothing is stitched."""
+    plain, stitched, members, summary = record(workload, limits, mark, folder, cache, extra, say)
+    states = {str(cluster["name"]): str(cluster["state"]) for cluster in summary["clusters"]}
+    compiled = compiled_by_xla(members)
+    (before, steps, nodes), (after, _, _) = plain.profile(compiled), stitched.profile(compiled)
+    return join(before, after, nodes, steps, members, states)
+
+
+def record(
+    workload: Workload,
+    limits: Limits,
+    mark: str,
+    folder: pathlib.Path,
+    cache: pathlib.Path,
+    extra: tuple[str, ...],
+    say: Say,
+) -> tuple[Recording, Recording, dict[str, dict[str, Any]], dict[str, Any]]:
+    """The profiled runs of a workload, plain and stitched, then what the recorder says of the nodes, and the stitched run's summary.
+    Raises ContestantError as `measure`."""
     say(f"{workload.name}: profiling the plain step")
     plain = Recording(workload, CONTESTANTS[PLAIN], mark, folder)
     plain.record(limits, cache, extra, say)
@@ -181,10 +199,7 @@ def measure(
         raise ContestantError(
             f"nothing is stitched: {stitched.runner.outcome.note or 'the plugin was offered no graph'}"
         )
-    states = {str(cluster["name"]): str(cluster["state"]) for cluster in summary["clusters"]}
-    compiled = compiled_by_xla(members)
-    (before, steps, nodes), (after, _, _) = plain.profile(compiled), stitched.profile(compiled)
-    return join(before, after, nodes, steps, members, states)
+    return plain, stitched, members, summary
 
 
 class Recording:

@@ -47,6 +47,7 @@ from stitchfleet.compiler.step.partition import partition
 
 from . import machine
 from .kernels_cpu import _quieten
+from .progress import say
 from .turns import in_turns, median_us
 from .xla_kernels import FIXTURES
 
@@ -138,7 +139,7 @@ def main(words: Sequence[str]) -> int:
         for group in wanted:
             items = patterns() if group == "patterns" else step_kernels(group)
             items = [item for item in items if arguments.match in item.name]
-            _say(f"{group}: building {len(items)} kernels")
+            say(f"{group}: building {len(items)} kernels")
             requests = [Request(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
             outcomes = compile_graphs(requests, KernelCache(pathlib.Path(folder)), check=CheckOptions(skip=True))
             for number, (item, outcome) in enumerate(zip(items, outcomes, strict=True), 1):
@@ -146,7 +147,7 @@ def main(words: Sequence[str]) -> int:
                     failures.append(f"{group}: {item.name}: {outcome.failure}")
                     continue
                 if number % 10 == 1:
-                    _say(f"{group}: measuring kernel {number} of {len(items)}")
+                    say(f"{group}: measuring kernel {number} of {len(items)}")
                 kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
                 figures.append(measure(item, kernel, arguments.rounds, arguments.threads, not arguments.no_tensorflow))
             if arguments.json is not None:  # after each group, so that an interrupted run leaves its results
@@ -156,10 +157,6 @@ def main(words: Sequence[str]) -> int:
     for failure in failures:
         print(f"not built: {failure}")
     return int(bool(failures))
-
-
-def _say(line: str) -> None:
-    print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)
 
 
 # ---- what is measured ----------------------------------------------------------------------------------------------

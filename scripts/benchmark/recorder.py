@@ -178,6 +178,7 @@ class Members:
     def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
         from tensorflow.core.framework import graph_pb2
 
+        from stitchfleet.plugin.graph.tf_ops import is_product
         from stitchfleet.plugin.while_loops.program import operators_left
 
         given: Any = graph_pb2.GraphDef.FromString(before)
@@ -185,6 +186,7 @@ class Members:
         # an assign in an update leaves a NoOp with its name
         names = {node.name for node in made.node if node.op == "NoOp"} - {n.name for n in given.node if n.op == "NoOp"}
         kept = operators_left(made.node) - names
+        constants = {node.name: _sizes(node) for node in given.node if node.op == "Const"}
         for node in given.node:
             fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
             if fact["stitched"]:
@@ -193,8 +195,37 @@ class Members:
                 )
             else:
                 fact["reason"] = reasons.get(node.name, "its cluster is switched off by name")
+            if is_product(node.op):
+                fact["attributes"] = {key: plain for key in node.attr if (plain := _plain(node.attr[key])) is not None}
+                for number, name in enumerate(node.input):
+                    if (
+                        sizes := constants.get(name)
+                    ) is not None:  # a gradient of a convolution has the shape of its result so
+                        fact["attributes"][f"input {number}"] = sizes
             self._nodes[node.name] = fact
         self._out.write_text(json.dumps(self._nodes))
+
+
+def _plain(value: Any) -> bool | int | str | list[int] | None:
+    """An attribute's value as JSON has it: of a flag, a number, a text or numbers; None for others."""
+    kind = value.WhichOneof("value")
+    if kind in ("b", "i", "type"):
+        plain: bool | int = getattr(value, kind)
+        return plain
+    if kind == "s":
+        return str(value.s, errors="replace")
+    return list(value.list.i) if kind == "list" and value.list.i else None
+
+
+def _sizes(node: Any) -> list[int] | None:
+    """The value of a constant that is a vector of a few int32; None of others."""
+    import tensorflow as tf
+
+    tensor = node.attr["value"].tensor
+    if tensor.dtype != tf.int32.as_datatype_enum or len(tensor.tensor_shape.dim) != 1:
+        return None
+    sizes: list[int] = tf.make_ndarray(tensor).tolist()
+    return sizes if len(sizes) < 8 else None
 
 
 def main(words: list[str]) -> None:

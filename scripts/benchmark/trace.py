@@ -32,22 +32,25 @@ _PROTOCOLS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tsl.profiler.proto
 
 class NodeTime(NamedTuple):
     """A node of the graph. runs: how often it ran in the profile. own_us: its total time in microseconds, without operators inside
-    it."""
+    it. shapes: of a product, the types and shapes of its inputs as TensorFlow writes them, "(float[64,36];float[36,72])": a node
+    that ran with several has an entry for each."""
 
     node: str
     op: str
     runs: int
     own_us: float
+    shapes: str = ""
 
 
 class Span(NamedTuple):
-    """One event of one thread. Times in picoseconds. step: the step's id in the event, if any."""
+    """One event of one thread. Times in picoseconds. step: the step's id in the event, if any. shapes: as in NodeTime."""
 
     name: str
     start: int
     duration: int
     step: int | None
     bytes: int
+    shapes: str = ""
 
 
 class WallTime(NamedTuple):
@@ -141,7 +144,7 @@ def _spans(line: Any, names: dict[int, str], keys: dict[int, str]) -> Iterable[S
         name = names.get(event.metadata_id)
         if name is None:
             continue
-        step, size = None, 0
+        step, size, shapes = None, 0, ""
         if name in (_PROCESS, _INPUT, _ALLOCATION):
             stats = {keys.get(stat.metadata_id, ""): stat for stat in event.stats}
             step = _integer(stats["id"]) if "id" in stats else None
@@ -150,7 +153,10 @@ def _spans(line: Any, names: dict[int, str], keys: dict[int, str]) -> Iterable[S
                     continue
                 name = f"{_ALLOCATION} {operator.str_value or keys.get(operator.ref_value, '')}"
                 size = _integer(stats.get("requested_bytes"))
-        yield Span(name, int(event.offset_ps), int(event.duration_ps), step, size)
+        elif (found := operator_of(name)) is not None and is_product(found[1]):
+            shape = next((stat for stat in event.stats if keys.get(stat.metadata_id) == "shape"), None)
+            shapes = "" if shape is None else shape.str_value or keys.get(shape.ref_value, "")
+        yield Span(name, int(event.offset_ps), int(event.duration_ps), step, size, shapes)
 
 
 def _integer(stat: Any) -> int:
@@ -192,21 +198,21 @@ def add_up(threads: Iterable[tuple[str, list[Span]]]) -> list[NodeTime]:
     """The time of each node over all threads except those of the input pipeline, longest first."""
     threads = list(threads)
     inputs = {span.step for _, spans in threads for span in spans if span.name == _INPUT}
-    runs: collections.Counter[tuple[str, str]] = collections.Counter()
-    own_ps: collections.Counter[tuple[str, str]] = collections.Counter()
+    runs: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    own_ps: collections.Counter[tuple[str, str, str]] = collections.Counter()
     for name, spans in threads:
         if name.startswith(_INPUT_THREADS):
             continue
-        open_spans: list[tuple[Span, tuple[str, str] | None]] = []
+        open_spans: list[tuple[Span, tuple[str, str, str] | None]] = []
         # Of two events with the same beginning, the longer one contains the other.
         for span in sorted(spans, key=lambda span: (span.start, -span.duration)):
             while open_spans and open_spans[-1][0].start + open_spans[-1][0].duration <= span.start:
                 open_spans.pop()
-            key: tuple[str, str] | None = None
+            key: tuple[str, str, str] | None = None
             if (found := operator_of(span.name)) is not None:
                 process = next((held for held, _ in reversed(open_spans) if held.name == _PROCESS), None)
                 if process is None or process.step not in inputs:
-                    key = found
+                    key = (*found, span.shapes)
                     runs[key] += 1
                     own_ps[key] += span.duration
                     holder = next((held for _, held in reversed(open_spans) if held is not None), None)
@@ -215,4 +221,5 @@ def add_up(threads: Iterable[tuple[str, list[Span]]]) -> list[NodeTime]:
             elif span.name != _PROCESS:
                 continue
             open_spans.append((span, key))
-    return sorted((NodeTime(*key, runs[key], own_ps[key] / 1e6) for key in runs), key=lambda node: -node.own_us)
+    nodes = [NodeTime(key[0], key[1], runs[key], own_ps[key] / 1e6, key[2]) for key in runs]
+    return sorted(nodes, key=lambda node: -node.own_us)

@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from scripts.benchmark.command import main, zoo_workloads
-from scripts.benchmark.contestants import CONTESTANTS, Files, Installed, UnknownNameError, command_line, environment
+from scripts.benchmark.command import main
+from scripts.benchmark.contestants import (
+    CONTESTANTS,
+    Files,
+    Installed,
+    UnknownNameError,
+    command_line,
+    environment,
+    zoo_workloads,
+)
 from scripts.zoo import environments
 from scripts.zoo.catalog import MODELS
 from scripts.zoo.environments import Environment, ZooError, python_of, unpacked
