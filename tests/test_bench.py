@@ -521,7 +521,7 @@ def test_an_earlier_stitchfleet_races_from_its_own_checkout(tmp_path: Path, caps
         "--rounds",
         "2",
         "--seconds",
-        "2",
+        "4",
         "--no-counts",
         "--cache",
         str(tmp_path / "own"),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..graph.batch_products import BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
 from ..graph.tf_ops import RULES, rule_of
 
@@ -35,7 +36,9 @@ _NAMED_BY = {
     **dict.fromkeys(("TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate"), 0),
 }
 """Operator -> the operand that determines the extents of its result, by its values or by its own extents."""
-_PRODUCTS = frozenset("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split())
+_PRODUCTS = frozenset(
+    ("MatMul", "_FusedMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP)
+)
 _INTEGERS = (3, 9)
 
 

@@ -4,7 +4,8 @@ placed_graph       a graph with its nodes, ports and devices; control_flow: fram
 tf_ops             what lowering each operator needs; dtypes: numbers of DataType
 apply_ops          formulas of fused optimizer operators; fused: splits operators that TensorFlow has fused
 memory_bound       matrix products whose time is memory's, which a cluster may have
-convolution_gradients   gives gradients of convolutions a second kernel, of which the faster one computes them
+batch_products, convolution_gradients: give batches of matrix products, and gradients of convolutions, a second kernel, of which
+                   the faster one computes them
 trains             whether a graph is that of a training function; model_fingerprint: which model it computes
 to_hlo             lowers a cluster's function to HLO by TensorFlow's own bridge
 """

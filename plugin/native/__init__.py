@@ -4,7 +4,7 @@ op/      stitch_op: the Stitch and Update ops; hand_on_op: what it makes ready r
          description, threads, variables; large_buffers: memory for large results, kept from step to step
 guard/   compare: compares two tensors within the guard's tolerance
 gpu/     device_stitch_op: the same ops on a GPU; CUDA's driver, a device kernel's image and launch
-products/  convolution_gradient_op: the faster one of two of TensorFlow's kernels
+products/  two_kernels: the faster one of two of TensorFlow's kernels, for convolution_gradient_op and batch_product_op
 loop/    loop_op: a while loop as one op, by TensorFlow's kernels and shortcuts; rows_product_op
 graph/   graph_optimizer: offers graphs to Python (gpu_optimizer: graphs with a GPU); random_stream and arm_mark, for the two arms
 """

@@ -41,7 +41,7 @@ UNITS = (
     ),
     (
         *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
-        "products/convolution_gradient_op.cc",
+        *("products/two_kernels.cc", "products/convolution_gradient_op.cc", "products/batch_product_op.cc"),
         *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
     ),
 )

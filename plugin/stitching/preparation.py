@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import convolution_gradients, fused, memory_bound
+from ..graph import batch_products, convolution_gradients, fused, memory_bound
 from ..while_loops import invariants, products, reads
 
 
@@ -18,7 +18,7 @@ class Prepared:
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
     matrix products that were moved out of their loops. memory_bound_products: products that a cluster may have.
-    convolution_gradients: gradients of convolutions that two kernels can compute.
+    convolution_gradients, batch_products: gradients of convolutions and batches of products that two kernels can compute.
     """
 
     freed_invariants: int
@@ -26,20 +26,28 @@ class Prepared:
     hoisted_products: int
     memory_bound_products: int
     convolution_gradients: int
+    batch_products: int
 
 
-def prepare(graph: Any, refusal: Callable[[bytes], str], operand_shapes: memory_bound.OperandShapes) -> Prepared:
+def prepare(
+    graph: Any,
+    refusal: Callable[[bytes], str],
+    operand_shapes: memory_bound.OperandShapes,
+    preserve: Collection[str] = (),
+) -> Prepared:
     """Runs all passes on a placed GraphDef, in place.
 
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is
-    known of the shapes in the graph as it is given.
+    known of the shapes in the graph as it is given. preserve: names of nodes that must stay.
     """
     marked = memory_bound.mark(graph, operand_shapes)
     gradients = convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
+    batches = batch_products.give_second_kernels(graph, refusal, operand_shapes, preserve)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
-    return Prepared(freed, hoisted, products.hoist_products(graph, refusal), marked, gradients)
+    rows = products.hoist_products(graph, refusal)
+    return Prepared(freed, hoisted, rows, marked, gradients, batches)

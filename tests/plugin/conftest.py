@@ -283,7 +283,7 @@ class Plugin:
         graph.ParseFromString(data)
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
-        prepared = prepare(graph, self.library.refusal_of_operator, self.library.operand_shapes)
+        prepared = prepare(graph, self.library.refusal_of_operator, self.library.operand_shapes, preserve)
         self.hoisted_products += prepared.hoisted_products
         self.freed_invariants += prepared.freed_invariants
         self.hoisted_reads += prepared.hoisted_reads

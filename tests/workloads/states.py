@@ -69,7 +69,9 @@ class Follower:
 def make_run(options: argparse.Namespace, step_log: Callable[..., Any]) -> Callable[..., None]:
     """What takes the place of `steps.run`."""
 
-    def run(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], arguments: argparse.Namespace) -> None:
+    def run(
+        step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], arguments: argparse.Namespace, *of_ranks: object
+    ) -> None:
         follower: Follower | None = None
         variables: list[tf.Variable] = []
         with options.write.open("wb", buffering=0) as states, step_log(arguments.log) as book:

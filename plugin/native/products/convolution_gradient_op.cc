@@ -3,34 +3,19 @@
 // TensorFlow computes the gradient of a convolution with respect to its input as a matrix product into a buffer of all taps, which it
 // then adds up; a forward convolution of the gradient with the turned filter needs no such buffer (Dumoulin and Visin 2016, "A guide to
 // convolution arithmetic for deep learning", section 4). The gradients of a 1x1 convolution are matrix products alone. Without oneDNN
-// the other kernel was seen to take a half to a quarter of the time; with oneDNN it may be slower. So both are timed.
-//
-// Until a program of the job is stitched (stitchfleet_let_kernels_compete), the job's own kernel runs alone. Then
-//
-//     calls 1, 2     both kernels run and are compared; the results are those of the job's own kernel
-//     calls 3 to 10  each kernel in turn, timed
-//     then           the other kernel if its shortest time is clearly less, for tensors of these shapes
-//
-// The other kernel's sums are rounded differently. If the two differ by more than rounding, or if it fails, the own one stays.
+// the other kernel was seen to take a half to a quarter of the time; with oneDNN it may be slower. So both are timed
+// (two_kernels.h).
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "guard/compare.h"
-#include "loop/inner_kernels.h"
 #include "op/large_buffers.h"
+#include "products/two_kernels.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace stitchfleet {
 namespace {
@@ -44,14 +29,6 @@ using tensorflow::TensorShape;
 
 constexpr char kPrefix[] = "Stitchfleet";
 constexpr char kInputGradient[] = "Conv2DBackpropInput", kFilterGradient[] = "Conv2DBackpropFilter";
-
-// That of TensorFlow's op, which has the same operands and attributes.
-template <const char* op>
-Status ShapeOfOwn(tensorflow::shape_inference::InferenceContext* c) {
-  const tensorflow::OpRegistrationData* found;
-  TF_RETURN_IF_ERROR(tensorflow::OpRegistry::Global()->LookUp(op, &found));
-  return found->shape_inference_fn(c);
-}
 
 // by: "product", or "convolution" with the paddings of the gradient's height and width, two each.
 #define STITCHFLEET_CONVOLUTION_GRADIENT(name, first, second, own)                             \
@@ -75,12 +52,6 @@ Status ShapeOfOwn(tensorflow::shape_inference::InferenceContext* c) {
 STITCHFLEET_CONVOLUTION_GRADIENT("StitchfleetConv2DBackpropInput", "input_sizes: int32", "filter: T", kInputGradient);
 STITCHFLEET_CONVOLUTION_GRADIENT("StitchfleetConv2DBackpropFilter", "input: T", "filter_sizes: int32", kFilterGradient);
 
-constexpr int kComparedCalls = 2, kTimedCalls = 8;
-constexpr double kClearly = 0.95;  // of the own kernel's time
-constexpr size_t kMostShapes = 32;
-
-std::atomic<bool> compete{false};
-
 // The shapes that a call depends on.
 struct Shapes {
   TensorShape input, filter, gradient;  // NHWC, HWIO, NHWC
@@ -90,24 +61,6 @@ struct Shapes {
       for (int i = 0; i < 4; ++i) key.push_back(shape->dim_size(i));
     }
     return key;
-  }
-};
-
-// Which of the two kernels computes the gradients of tensors of the same shapes.
-struct Race {
-  std::atomic<int> calls{0};
-  std::atomic<int64_t> shortest_ns[2] = {{INT64_MAX}, {INT64_MAX}};
-  std::atomic<bool> refused{false};
-
-  bool is_over() const { return calls.load(std::memory_order_relaxed) >= kComparedCalls + kTimedCalls; }
-  bool other_is_faster() const {
-    return !refused.load(std::memory_order_relaxed) &&
-           shortest_ns[1].load(std::memory_order_relaxed) < kClearly * shortest_ns[0].load(std::memory_order_relaxed);
-  }
-  void Note(int kernel, int64_t ns) {
-    int64_t before = shortest_ns[kernel].load(std::memory_order_relaxed);
-    while (ns < before && !shortest_ns[kernel].compare_exchange_weak(before, ns)) {
-    }
   }
 };
 
@@ -140,9 +93,9 @@ void Turn(OpKernelContext* ctx, const Tensor& filter, Tensor* turned) {
   });
 }
 
-class ConvolutionGradientOp : public OpKernel {
+class ConvolutionGradientOp : public TwoKernelsOp {
  public:
-  explicit ConvolutionGradientOp(OpKernelConstruction* c) : OpKernel(c) {
+  explicit ConvolutionGradientOp(OpKernelConstruction* c) : TwoKernelsOp(c) {
     NodeDef own = def();
     own.set_op(own.op().substr(sizeof(kPrefix) - 1));
     own.mutable_attr()->erase("stitchfleet_by");
@@ -179,48 +132,40 @@ class ConvolutionGradientOp : public OpKernel {
     OP_REQUIRES_OK(c, MakeLoneKernel(c, other, {dtype, dtype}, &kernels_[1]));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    OpKernelContext::Params params;
-    Inherit(ctx, &params);
-    if (!compete.load(std::memory_order_relaxed)) {
-      Own(ctx, params);
-      return;
-    }
-    DeviceWithLargeBuffers device(params.device);
-    params.device = &device;
+ protected:
+  bool Fits(OpKernelContext* ctx, Question* question) const override {
     Shapes shapes;
-    Race* race = Fits(ctx, &shapes) ? RaceOf(shapes) : nullptr;
-    if (race == nullptr || race->refused.load(std::memory_order_relaxed)) {
-      Own(ctx, params);
-      return;
+    if (!AreShapes(ctx, &shapes)) return false;
+    question->shapes = shapes.Key();
+    question->terms = of_filter_ ? shapes.gradient.num_elements() / shapes.gradient.dim_size(3)
+                                 : shapes.filter.num_elements() / shapes.filter.dim_size(2);
+    return true;
+  }
+
+  Status Own(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    return CallLoneKernel(kernels_[0].get(), {ctx->input(0), ctx->input(1), ctx->input(2)}, params, result);
+  }
+
+  Status Other(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    Shapes shapes;
+    if (!AreShapes(ctx, &shapes)) return tensorflow::errors::Internal("other shapes than a moment ago");
+    const bool of_floats = ctx->input(2).dtype() == tensorflow::DT_FLOAT;
+    if (by_product_) {
+      return of_filter_ ? FilterByProduct(ctx, params, shapes, result) : InputByProduct(ctx, params, shapes, result);
     }
-    const int call = race->is_over() ? kComparedCalls + kTimedCalls : race->calls.fetch_add(1, std::memory_order_relaxed);
-    if (call < kComparedCalls) {
-      CompareBoth(ctx, params, shapes, race);
-      return;
-    }
-    const bool timed = call < kComparedCalls + kTimedCalls;
-    const bool other = timed ? call % 2 == 1 : race->other_is_faster();
-    const auto began = std::chrono::steady_clock::now();
-    if (!other) {
-      Own(ctx, params);
-    } else {
-      Tensor result;
-      if (Refused(race, Other(ctx, params, shapes, &result))) {
-        Own(ctx, params);
-        return;
-      }
-      ctx->set_output(0, result);
-    }
-    if (timed) {
-      const auto took = std::chrono::steady_clock::now() - began;
-      race->Note(other, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
-    }
+    const TensorShape& filter = shapes.filter;
+    const Tensor& gradient = ctx->input(2);
+    Tensor turned;
+    TF_RETURN_IF_ERROR(AllocateLargeTemporary(
+        ctx, gradient.dtype(), TensorShape({filter.dim_size(0), filter.dim_size(1), filter.dim_size(3), filter.dim_size(2)}), &turned));
+    if (of_floats) Turn<float>(ctx, ctx->input(1), &turned);
+    else Turn<double>(ctx, ctx->input(1), &turned);
+    return CallLoneKernel(kernels_[1].get(), {gradient, turned}, params, result);
   }
 
  private:
-  // Fills in the shapes of a call; whether the other kernel can compute it. What it cannot, right or wrong, is the own one's.
-  bool Fits(OpKernelContext* ctx, Shapes* shapes) const {
+  // Fills in the shapes of a call; whether the other kernel can compute it.
+  bool AreShapes(OpKernelContext* ctx, Shapes* shapes) const {
     const Tensor& sizes = ctx->input(of_filter_ ? 1 : 0);
     if (sizes.dims() != 1 || sizes.NumElements() != 4) return false;
     const int32_t* extents = sizes.flat<int32_t>().data();
@@ -244,63 +189,6 @@ class ConvolutionGradientOp : public OpKernel {
       }
     }
     return true;
-  }
-
-  // Null if there have been too many shapes.
-  Race* RaceOf(const Shapes& shapes) {
-    std::vector<int64_t> key = shapes.Key();
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = races_.find(key);
-    if (found != races_.end()) return found->second.get();
-    if (races_.size() == kMostShapes) return nullptr;
-    return races_.emplace(std::move(key), std::make_unique<Race>()).first->second.get();
-  }
-
-  void Own(OpKernelContext* ctx, OpKernelContext::Params& params) {
-    Tensor result;
-    OP_REQUIRES_OK(ctx, OwnResult(ctx, params, &result));
-    ctx->set_output(0, result);
-  }
-
-  Status OwnResult(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) {
-    return CallLoneKernel(kernels_[0].get(), {ctx->input(0), ctx->input(1), ctx->input(2)}, params, result);
-  }
-
-  void CompareBoth(OpKernelContext* ctx, OpKernelContext::Params& params, const Shapes& shapes, Race* race) {
-    Tensor own, other;
-    OP_REQUIRES_OK(ctx, OwnResult(ctx, params, &own));
-    ctx->set_output(0, own);
-    if (Refused(race, Other(ctx, params, shapes, &other))) return;
-    const int64_t terms = of_filter_ ? shapes.gradient.num_elements() / shapes.gradient.dim_size(3)
-                                     : shapes.filter.num_elements() / shapes.filter.dim_size(2);
-    const Comparison comparison = Compare(own, other, OfReorderedSums(terms, own.dtype()));
-    if (comparison.agree || race->refused.exchange(true)) return;
-    fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(),
-            comparison.actual, comparison.expected);
-  }
-
-  // Whether the other kernel failed; then it is not called again for these shapes.
-  bool Refused(Race* race, const Status& status) const {
-    if (status.ok()) return false;
-    if (!race->refused.exchange(true)) {
-      fprintf(stderr, "stitchfleet: %s keeps its own kernel: %s\n", name().c_str(), Message(status).c_str());
-    }
-    return true;
-  }
-
-  Status Other(OpKernelContext* ctx, OpKernelContext::Params& params, const Shapes& shapes, Tensor* result) {
-    const bool of_floats = ctx->input(2).dtype() == tensorflow::DT_FLOAT;
-    if (by_product_) {
-      return of_filter_ ? FilterByProduct(ctx, params, shapes, result) : InputByProduct(ctx, params, shapes, result);
-    }
-    const TensorShape& filter = shapes.filter;
-    const Tensor& gradient = ctx->input(2);
-    Tensor turned;
-    TF_RETURN_IF_ERROR(AllocateLargeTemporary(
-        ctx, gradient.dtype(), TensorShape({filter.dim_size(0), filter.dim_size(1), filter.dim_size(3), filter.dim_size(2)}), &turned));
-    if (of_floats) Turn<float>(ctx, ctx->input(1), &turned);
-    else Turn<double>(ctx, ctx->input(1), &turned);
-    return CallLoneKernel(kernels_[1].get(), {gradient, turned}, params, result);
   }
 
   // [batch, height, width, F] times the transposed [C, F], and zeros between the strides.
@@ -377,21 +265,10 @@ class ConvolutionGradientOp : public OpKernel {
 
   bool IsStrided() const { return strides_[0] != 1 || strides_[1] != 1; }
 
-  static Status AsMatrix(const Tensor& tensor, Tensor* matrix) {
-    const int64_t columns = tensor.dim_size(tensor.dims() - 1);
-    return Reshaped(tensor, TensorShape({tensor.NumElements() / columns, columns}), matrix);
-  }
-
-  static Status Reshaped(const Tensor& tensor, const TensorShape& shape, Tensor* result) {
-    return result->CopyFrom(tensor, shape) ? Ok() : tensorflow::errors::Internal("a product of another size");
-  }
-
   std::unique_ptr<OpKernel> kernels_[2];  // the job's own, the other
   bool of_filter_ = false, by_product_ = false;
   int64_t strides_[2] = {1, 1};
   std::vector<int32_t> paddings_;
-  std::mutex mutex_;
-  std::map<std::vector<int64_t>, std::unique_ptr<Race>> races_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetConv2DBackpropInput").Device(tensorflow::DEVICE_CPU), ConvolutionGradientOp);
@@ -399,6 +276,3 @@ REGISTER_KERNEL_BUILDER(Name("StitchfleetConv2DBackpropFilter").Device(tensorflo
 
 }  // namespace
 }  // namespace stitchfleet
-
-// Whether other kernels than the job's own may compute the gradients of convolutions.
-extern "C" void stitchfleet_let_kernels_compete(int allowed) { stitchfleet::compete.store(allowed != 0); }

@@ -1,0 +1,178 @@
+// Products of a batch of matrices that are one product of larger matrices, by the faster of both.
+//
+//     StitchfleetBatchMatMulV2    x[..., M, K] W[K, N]                 is [rows, K] W with the rows of all batches
+//     StitchfleetBatchMatMulSum   sum over the batches of x'[K, M] y[M, N]   is [K, rows] [rows, N]
+//
+// The first is a dense layer on sequences, forward and for the gradient of its input; the second the gradient of W. TensorFlow's batch
+// kernel rearranges W for each batch, and writes a product for each batch before it adds them up. XLA merges them in the same way (its
+// algebraic simplifier).
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "products/two_kernels.h"
+#include "tensorflow/core/framework/op.h"
+
+namespace stitchfleet {
+namespace {
+
+using tensorflow::NodeDef;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr char kBatchMatMul[] = "BatchMatMulV2";
+
+// product: the NodeDef of the job's own BatchMatMulV2.
+REGISTER_OP("StitchfleetBatchMatMulV2")
+    .Input("x: T")
+    .Input("y: T")
+    .Output("output: T")
+    .Attr("T: {float, double}")
+    .Attr("adj_x: bool = false")
+    .Attr("adj_y: bool = false")
+    .Attr("product: string")
+    .SetShapeFn(ShapeOfOwn<kBatchMatMul>)
+    .Doc("TensorFlow's op of this name without the prefix, by the faster one of two kernels.");
+
+Status ShapeOfSum(tensorflow::shape_inference::InferenceContext* c) {
+  tensorflow::shape_inference::ShapeHandle x, y;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 3, &x));
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(1), 3, &y));
+  c->set_output(0, c->Matrix(c->Dim(x, -1), c->Dim(y, -1)));
+  return Ok();
+}
+
+// product, sum: the NodeDefs of the job's own BatchMatMulV2 with adj_x, and of the Sum over all its batches.
+REGISTER_OP("StitchfleetBatchMatMulSum")
+    .Input("x: T")
+    .Input("y: T")
+    .Input("axes: int32")
+    .Output("output: T")
+    .Attr("T: {float, double}")
+    .Attr("product: string")
+    .Attr("sum: string")
+    .SetShapeFn(ShapeOfSum)
+    .Doc("The sum of a BatchMatMulV2 over its batches, by the faster one of two ways.");
+
+Status Parsed(OpKernelConstruction* c, const char* attribute, NodeDef* node) {
+  std::string text;
+  TF_RETURN_IF_ERROR(c->GetAttr(attribute, &text));
+  return node->ParseFromString(text) ? Ok() : tensorflow::errors::InvalidArgument("stitchfleet: a node that is not readable");
+}
+
+Status MakeMatMul(OpKernelConstruction* c, const char* transposed, std::unique_ptr<OpKernel>* made) {
+  NodeDef node;
+  node.set_name(c->def().name());
+  node.set_device(c->def().device());
+  node.set_op("MatMul");
+  (*node.mutable_attr())["T"].set_type(c->output_type(0));
+  if (transposed != nullptr) (*node.mutable_attr())[transposed].set_b(true);
+  return MakeLoneKernel(c, node, {c->output_type(0), c->output_type(0)}, made);
+}
+
+void AddShape(const Tensor& tensor, std::vector<int64_t>* shapes) {
+  shapes->push_back(tensor.dims());
+  for (int i = 0; i < tensor.dims(); ++i) shapes->push_back(tensor.dim_size(i));
+}
+
+class BatchMatMulOp : public TwoKernelsOp {
+ public:
+  explicit BatchMatMulOp(OpKernelConstruction* c) : TwoKernelsOp(c) {
+    NodeDef product;
+    bool is_turned;
+    OP_REQUIRES_OK(c, Parsed(c, "product", &product));
+    OP_REQUIRES_OK(c, c->GetAttr("adj_x", &is_turned));
+    OP_REQUIRES(c, !is_turned, tensorflow::errors::InvalidArgument("stitchfleet: rows that are columns"));
+    OP_REQUIRES_OK(c, c->GetAttr("adj_y", &adj_y_));
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {c->input_type(0), c->input_type(1)}, &batch_));
+    OP_REQUIRES_OK(c, MakeMatMul(c, adj_y_ ? "transpose_b" : nullptr, &matmul_));
+  }
+
+ protected:
+  bool Fits(OpKernelContext* ctx, Question* question) const override {
+    const Tensor &x = ctx->input(0), &y = ctx->input(1);
+    if (x.dims() < 3 || y.dims() < 2 || y.dims() > x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
+    const int64_t rows = y.dim_size(y.dims() - 2), columns = y.dim_size(y.dims() - 1);
+    if (rows * columns != y.NumElements() || x.dim_size(x.dims() - 1) != (adj_y_ ? columns : rows)) return false;
+    AddShape(x, &question->shapes);
+    AddShape(y, &question->shapes);
+    question->terms = adj_y_ ? columns : rows;
+    return true;
+  }
+
+  Status Own(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    return CallLoneKernel(batch_.get(), {ctx->input(0), ctx->input(1)}, params, result);
+  }
+
+  Status Other(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    const Tensor &x = ctx->input(0), &y = ctx->input(1);
+    Tensor rows, matrix, product;
+    TF_RETURN_IF_ERROR(AsMatrix(x, &rows));
+    TF_RETURN_IF_ERROR(AsMatrix(y, &matrix));
+    TF_RETURN_IF_ERROR(CallLoneKernel(matmul_.get(), {rows, matrix}, params, &product));
+    TensorShape shape = x.shape();
+    shape.set_dim(x.dims() - 1, product.dim_size(1));
+    return Reshaped(product, shape, result);
+  }
+
+ private:
+  std::unique_ptr<OpKernel> batch_, matmul_;
+  bool adj_y_ = false;
+};
+
+class BatchMatMulSumOp : public TwoKernelsOp {
+ public:
+  explicit BatchMatMulSumOp(OpKernelConstruction* c) : TwoKernelsOp(c) {
+    NodeDef product, sum;
+    OP_REQUIRES_OK(c, Parsed(c, "product", &product));
+    OP_REQUIRES_OK(c, Parsed(c, "sum", &sum));
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {c->input_type(0), c->input_type(1)}, &batch_));
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, sum, {c->input_type(0), c->input_type(2)}, &sum_));
+    OP_REQUIRES_OK(c, MakeMatMul(c, "transpose_a", &matmul_));
+  }
+
+ protected:
+  bool Fits(OpKernelContext* ctx, Question* question) const override {
+    const Tensor &x = ctx->input(0), &y = ctx->input(1), &axes = ctx->input(2);
+    const int batches = x.dims() - 2;
+    if (batches < 1 || y.dims() != x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
+    for (int i = 0; i <= batches; ++i) {
+      if (x.dim_size(i) != y.dim_size(i)) return false;
+    }
+    if (axes.NumElements() != batches) return false;
+    for (int i = 0; i < batches; ++i) {
+      const int32_t axis = axes.flat<int32_t>()(i);
+      if (axis != i && axis != i - x.dims()) return false;
+    }
+    AddShape(x, &question->shapes);
+    AddShape(y, &question->shapes);
+    question->terms = x.NumElements() / x.dim_size(x.dims() - 1);
+    return true;
+  }
+
+  Status Own(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    Tensor products;
+    TF_RETURN_IF_ERROR(CallLoneKernel(batch_.get(), {ctx->input(0), ctx->input(1)}, params, &products));
+    return CallLoneKernel(sum_.get(), {products, ctx->input(2)}, params, result);
+  }
+
+  Status Other(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    Tensor x, y;
+    TF_RETURN_IF_ERROR(AsMatrix(ctx->input(0), &x));
+    TF_RETURN_IF_ERROR(AsMatrix(ctx->input(1), &y));
+    return CallLoneKernel(matmul_.get(), {x, y}, params, result);
+  }
+
+ private:
+  std::unique_ptr<OpKernel> batch_, sum_, matmul_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetBatchMatMulV2").Device(tensorflow::DEVICE_CPU), BatchMatMulOp);
+REGISTER_KERNEL_BUILDER(Name("StitchfleetBatchMatMulSum").Device(tensorflow::DEVICE_CPU), BatchMatMulSumOp);
+
+}  // namespace
+}  // namespace stitchfleet
