@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import batch_products, convolution_gradients, fused, memory_bound
+from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound
 from ..while_loops import invariants, products, reads
 
 
@@ -19,6 +19,7 @@ class Prepared:
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
     matrix products that were moved out of their loops. memory_bound_products: products that a cluster may have.
     convolution_gradients, batch_products: gradients of convolutions and batches of products that two kernels can compute.
+    einsums: those that became transposes and products.
     """
 
     freed_invariants: int
@@ -27,6 +28,7 @@ class Prepared:
     memory_bound_products: int
     convolution_gradients: int
     batch_products: int
+    einsums: int
 
 
 def prepare(
@@ -43,6 +45,7 @@ def prepare(
     marked = memory_bound.mark(graph, operand_shapes)
     gradients = convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
     batches = batch_products.give_second_kernels(graph, refusal, operand_shapes, preserve)
+    expanded = einsums.expand(graph, refusal)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
@@ -50,4 +53,4 @@ def prepare(
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
     rows = products.hoist_products(graph, refusal)
-    return Prepared(freed, hoisted, rows, marked, gradients, batches)
+    return Prepared(freed, hoisted, rows, marked, gradients, batches, expanded)

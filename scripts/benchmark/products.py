@@ -56,7 +56,12 @@ REACHABLE: Final = 0.85
 FORMAT: Final = 1
 _OPERAND = re.compile(r"(\w+)\[([\d,]*)\]")
 _BYTES = {"float": 4, "double": 8, "bfloat16": 2, "half": 2, "complex64": 8, "complex128": 16, "int32": 4, "int64": 8}
-_ORDINARY = re.compile(r"^_?(Mkl)?(Native)?(Fused)?")
+_ORDINARY = re.compile(r"^(Stitchfleet)?_?(Mkl)?(Native)?(Fused)?")
+_DTYPES = {1: "float", 2: "double", 14: "bfloat16", 19: "half"}
+_DECIDING = frozenset(
+    "transpose_a transpose_b adj_x adj_y equation strides padding explicit_paddings dilations data_format".split()
+)
+"""Attributes that tell products of the same operands apart."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Product:
-    """A product as TensorFlow runs it. op: the operator without oneDNN's and the fusion's prefixes. attributes: of its node, sorted
-    by name; a list is a tuple here."""
+    """A product as TensorFlow runs it. op: the operator without the prefixes of oneDNN, a fusion or ours. attributes: those of its
+    node that tell it from others, sorted by name, without those that are false; a list is a tuple here."""
 
     op: str
     operands: tuple[Operand, ...]
@@ -150,17 +155,30 @@ def operands_of(shapes: str) -> tuple[Operand, ...]:
     )
 
 
-def product_of(op: str, shapes: str, attributes: Mapping[str, Any]) -> Product:
-    """The product of a node of the profile. attributes: of its node in the graph, as recorder.py writes them."""
-    held = tuple(
-        sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in attributes.items() if name[0] != "_")
-    )
-    return Product(_ORDINARY.sub("", op), operands_of(shapes), held)
+def product_of(op: str, shapes: str, member: Mapping[str, Any]) -> Product:
+    """The product of a node of the profile. member: {"attributes", "shapes"} of its node in the graph, as recorder.py writes them;
+    its shapes are used if the profile has none, as TensorFlow 2.21's."""
+    attributes = member.get("attributes", {})
+    operands = operands_of(shapes)
+    if not operands and None not in (static := member.get("shapes", [])):
+        dtype = _DTYPES.get(attributes.get("T"), "float")
+        operands = tuple(Operand(dtype, tuple(shape)) for shape in static)
+    op = _ORDINARY.sub("", op)
+    if op == "BatchMatMulSum":  # the product, added up (plugin/graph/batch_products.py)
+        op, operands = "BatchMatMulV2", operands[:2]
+    held = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in attributes.items()
+        if value and (name in _DECIDING or name.startswith("input "))
+    }
+    return Product(op, operands, tuple(sorted(held.items())))
 
 
 def work_of(product: Product) -> Work | None:
     """The work of a product; None for an operator that is not known here, such as a Cholesky decomposition."""
-    sizes = _result_and_depth(product)
+    sizes = None
+    if all(extent >= 0 for operand in product.operands for extent in operand.shape):
+        sizes = _result_and_depth(product)
     if sizes is None:
         return None
     result, depth = sizes
@@ -251,7 +269,10 @@ def title_of(product: Product) -> str:
     ]
     floats = [operand for operand in product.operands if operand.dtype != "int32"]
     marked = zip(floats[:2], (flags + [False] * len(floats)) if "MatMul" in product.op else [False] * len(floats))
-    shapes = " . ".join("x".join(map(str, operand.shape)) + "'" * bool(flag) for operand, flag in marked)
+    shapes = " . ".join(
+        "x".join("?" if extent < 0 else str(extent) for extent in operand.shape) + "'" * bool(flag)
+        for operand, flag in marked
+    )
     extra = []
     if strides := product.attribute("strides"):
         extra += [f"/{'x'.join(map(str, _spatial(product, strides)))}"] if set(strides) != {1} else []
@@ -272,15 +293,15 @@ def rows_of(
     members: Mapping[str, Mapping[str, Any]],
 ) -> list[Row]:
     """The products of both profiles, in the order of their time in the plain step. steps: how many each profile has. members: node ->
-    {"attributes"}, as recorder.py writes them. `alone` is None in each."""
+    {"attributes", "shapes"}, as recorder.py writes them. `alone` is None in each."""
     named: dict[Product, list[NodeTime]] = collections.defaultdict(list)
     for node in plain:
         if is_product(node.op):
-            named[product_of(node.op, node.shapes, members.get(node.node, {}).get("attributes", {}))].append(node)
+            named[product_of(node.op, node.shapes, members.get(node.node, {}))].append(node)
     theirs: dict[Product, list[NodeTime]] = collections.defaultdict(list)
     for node in stitched:
         if is_product(node.op):
-            theirs[product_of(node.op, node.shapes, members.get(node.node, {}).get("attributes", {}))].append(node)
+            theirs[product_of(node.op, node.shapes, members.get(node.node, {}))].append(node)
     rows = []
     for product, nodes in named.items():
         seen, runs = theirs.get(product, ()), sum(node.runs for node in nodes)

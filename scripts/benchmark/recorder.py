@@ -166,18 +166,27 @@ class Members:
 
         def watched(stitcher: module.Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
             thread.plan = None
+            shapes = _product_shapes(stitcher, data)
             result: bytes | None = offered(stitcher, data, preserve)
             if thread.plan is not None and result is not None:
                 with self._lock:
-                    self._note(data, result, *thread.plan)
+                    self._note(data, result, shapes, *thread.plan)
             return result
 
         setattr(module, "find_clusters", watched_find)  # noqa: B010 - by name: mypy will not have a function replaced
         setattr(module.Stitcher, "offered", watched)  # noqa: B010
 
-    def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
+    def _note(
+        self,
+        before: bytes,
+        after: bytes,
+        shapes: dict[str, list[list[int] | None]],
+        clusters: dict[str, str],
+        reasons: dict[str, str],
+    ) -> None:
         from tensorflow.core.framework import graph_pb2
 
+        from stitchfleet.plugin.graph.batch_products import SUM_OF_PRODUCTS_OP
         from stitchfleet.plugin.graph.tf_ops import is_product
         from stitchfleet.plugin.while_loops.program import operators_left
 
@@ -186,17 +195,27 @@ class Members:
         # an assign in an update leaves a NoOp with its name
         names = {node.name for node in made.node if node.op == "NoOp"} - {n.name for n in given.node if n.op == "NoOp"}
         kept = operators_left(made.node) - names
+        # a Sum that became a product itself, and the product that it read
+        sums = {
+            node.name: type(node).FromString(node.attr["product"].s)
+            for node in made.node
+            if node.op == SUM_OF_PRODUCTS_OP
+        }
         constants = {node.name: _sizes(node) for node in given.node if node.op == "Const"}
         for node in given.node:
-            fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
+            fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept or node.name in sums}
             if fact["stitched"]:
                 fact["cluster"] = clusters.get(node.name) or next(
                     (cluster for part, cluster in clusters.items() if part.startswith(f"{node.name}/")), None
                 )
             else:
                 fact["reason"] = reasons.get(node.name, "its cluster is switched off by name")
-            if is_product(node.op):
-                fact["attributes"] = {key: plain for key in node.attr if (plain := _plain(node.attr[key])) is not None}
+            product = sums.get(node.name, node)
+            if is_product(product.op):
+                fact["shapes"] = shapes.get(product.name, [])
+                fact["attributes"] = {
+                    key: plain for key in product.attr if (plain := _plain(product.attr[key])) is not None
+                }
                 for number, name in enumerate(node.input):
                     if (
                         sizes := constants.get(name)
@@ -215,6 +234,18 @@ def _plain(value: Any) -> bool | int | str | list[int] | None:
     if kind == "s":
         return str(value.s, errors="replace")
     return list(value.list.i) if kind == "list" and value.list.i else None
+
+
+def _product_shapes(stitcher: Any, data: bytes) -> dict[str, list[list[int] | None]]:
+    """Product -> what TensorFlow infers of the shapes of its operands, in the graph that is being offered on this thread. An extent
+    that is not known is negative."""
+    from tensorflow.core.framework import graph_pb2
+
+    from stitchfleet.plugin.graph.tf_ops import is_product
+
+    graph: Any = graph_pb2.GraphDef.FromString(data)
+    found = stitcher.operand_shapes([node.name for node in graph.node if is_product(node.op)])
+    return {name: [None if shape is None else list(shape) for shape in shapes] for name, shapes in found.items()}
 
 
 def _sizes(node: Any) -> list[int] | None:

@@ -54,7 +54,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
 
 def product(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any]) -> Product:
     text = ";".join(f"float[{','.join(map(str, shape))}]" for shape in shapes)
-    return product_of(op, f"({text})", attributes)
+    return product_of(op, f"({text})", {"attributes": attributes})
 
 
 @pytest.mark.parametrize(("op", "shapes", "attributes", "depth"), CASES)
@@ -75,12 +75,12 @@ def test_a_gradient_of_a_convolution_does_the_convolution_s_work() -> None:
     of_image = product_of(
         "_MklConv2DBackpropInput",
         "(int32[4];float[3,3,3,5];float[2,4,8,5])",
-        {**WINDOW, "padding": "SAME", "input 0": [2, 8, 8, 3]},
+        {"attributes": {**WINDOW, "padding": "SAME", "input 0": [2, 8, 8, 3]}},
     )
     of_filter = product_of(
         "Conv2DBackpropFilter",
         "(float[2,8,8,3];int32[4];float[2,4,8,5])",
-        {**WINDOW, "padding": "SAME", "input 1": [3, 3, 3, 5]},
+        {"attributes": {**WINDOW, "padding": "SAME", "input 1": [3, 3, 3, 5]}},
     )
     assert [work.operations for work in (work_of(of_image), work_of(of_filter)) if work] == [forward.operations] * 2
 
@@ -89,6 +89,26 @@ def test_what_is_not_known_has_no_work() -> None:
     assert work_of(product("Cholesky", [(5, 5)], {})) is None
     assert work_of(product("Einsum", [(2, 3), (3, 4)], {"equation": "...a,ab->...b"})) is None
     assert work_of(product_of("MatMul", "", {})) is None
+
+
+def test_shapes_that_the_profile_does_not_have_are_the_graph_s() -> None:
+    member = {"attributes": {"T": 2, "adj_y": True, "adj_x": False}, "shapes": [[-1, 9, 16], [24, 16]]}
+    found = product_of("BatchMatMulV2", "", member)
+    assert found == Product(
+        "BatchMatMulV2", (Operand("double", (-1, 9, 16)), Operand("double", (24, 16))), (("adj_y", True),)
+    )
+    assert work_of(found) is None
+    assert title_of(found) == "BatchMatMulV2 ?x9x16 . 24x16' double"
+    known = product_of("BatchMatMulV2", "", {**member, "shapes": [[4, 9, 16], [24, 16]]})
+    assert work_of(known) == Work(2 * 4 * 9 * 24 * 16, 8 * (4 * 9 * 16 + 24 * 16 + 4 * 9 * 24))
+
+
+def test_a_batch_that_became_one_product_is_the_same_product() -> None:
+    shapes, member = "(float[4,9,16];float[16,24])", {"attributes": {"adj_x": False, "T": 1}}
+    assert product_of("StitchfleetBatchMatMulV2", shapes, member) == product_of("BatchMatMulV2", shapes, member)
+    summed = {"attributes": {"adj_x": True, "T": 1, "grad_y": True}}
+    added = product_of("StitchfleetBatchMatMulSum", "(float[4,9,16];float[4,9,24];int32[1])", summed)
+    assert added == product_of("BatchMatMulV2", "(float[4,9,16];float[4,9,24])", summed)
 
 
 def test_operands_are_read_from_a_profile_s_text() -> None:
@@ -103,7 +123,7 @@ def test_operands_are_read_from_a_profile_s_text() -> None:
 def test_a_title_says_what_is_transposed() -> None:
     assert title_of(product("_FusedMatMul", [(3, 5), (7, 5)], {"transpose_b": True})) == "MatMul 3x5 . 7x5'"
     assert title_of(product("Conv2D", [(2, 9, 8, 3), (3, 3, 3, 5)], WINDOW)) == "Conv2D 2x9x8x3 . 3x3x3x5 /2x1"
-    assert title_of(product_of("BatchMatMulV2", "(half[2,3,4];half[2,3,4])", {"adj_x": True})) == (
+    assert title_of(product_of("BatchMatMulV2", "(half[2,3,4];half[2,3,4])", {"attributes": {"adj_x": True}})) == (
         "BatchMatMulV2 2x3x4' . 2x3x4 half"
     )
 

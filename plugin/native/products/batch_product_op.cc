@@ -2,11 +2,13 @@
 //
 //     StitchfleetBatchMatMulV2    x[..., M, K] W[K, N]                 is [rows, K] W with the rows of all batches
 //     StitchfleetBatchMatMulSum   sum over the batches of x'[K, M] y[M, N]   is [K, rows] [rows, N]
+//     StitchfleetEinsum           an einsum, as a batch of products of operands that are transposed before (graph/einsums.py)
 //
 // The first is a dense layer on sequences, forward and for the gradient of its input; the second the gradient of W. TensorFlow's batch
 // kernel rearranges W for each batch, and writes a product for each batch before it adds them up. XLA merges them in the same way (its
 // algebraic simplifier).
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,6 +59,39 @@ REGISTER_OP("StitchfleetBatchMatMulSum")
     .Attr("sum: string")
     .SetShapeFn(ShapeOfSum)
     .Doc("The sum of a BatchMatMulV2 over its batches, by the faster one of two ways.");
+
+Status ShapeOfProduct(tensorflow::shape_inference::InferenceContext* c) {
+  const auto first = c->input(2), second = c->input(3);
+  if (!c->RankKnown(first) || !c->RankKnown(second) || c->Rank(first) < 3 || c->Rank(second) < 3) {
+    c->set_output(0, c->UnknownShape());
+    return Ok();
+  }
+  bool adj_x, adj_y;
+  TF_RETURN_IF_ERROR(c->GetAttr("adj_x", &adj_x));
+  TF_RETURN_IF_ERROR(c->GetAttr("adj_y", &adj_y));
+  std::vector<tensorflow::shape_inference::DimensionHandle> dims;
+  for (int i = 0; i < c->Rank(first) - 2; ++i) dims.push_back(c->Dim(first, i));
+  dims.push_back(c->Dim(first, adj_x ? -1 : -2));
+  dims.push_back(c->Dim(second, adj_y ? -2 : -1));
+  c->set_output(0, c->MakeShape(dims));
+  return Ok();
+}
+
+// einsum: the NodeDef of the job's own Einsum of x and y. first, second: the operands of the BatchMatMulV2 with adj_x and adj_y that
+// computes the same. permutation: makes the einsum's result the product.
+REGISTER_OP("StitchfleetEinsum")
+    .Input("x: T")
+    .Input("y: T")
+    .Input("first: T")
+    .Input("second: T")
+    .Output("product: T")
+    .Attr("T: {float, double}")
+    .Attr("adj_x: bool")
+    .Attr("adj_y: bool")
+    .Attr("einsum: string")
+    .Attr("permutation: list(int)")
+    .SetShapeFn(ShapeOfProduct)
+    .Doc("An Einsum, its result's dimensions in another order, by the faster one of two kernels.");
 
 Status Parsed(OpKernelConstruction* c, const char* attribute, NodeDef* node) {
   std::string text;
@@ -171,6 +206,64 @@ class BatchMatMulSumOp : public TwoKernelsOp {
   std::unique_ptr<OpKernel> batch_, sum_, matmul_;
 };
 
+class EinsumOp : public TwoKernelsOp {
+ public:
+  explicit EinsumOp(OpKernelConstruction* c) : TwoKernelsOp(c) {
+    NodeDef einsum, product, transpose;
+    std::vector<int32_t> permutation;
+    const tensorflow::DataType dtype = c->output_type(0);
+    OP_REQUIRES_OK(c, Parsed(c, "einsum", &einsum));
+    OP_REQUIRES_OK(c, c->GetAttr("adj_x", &adj_x_));
+    OP_REQUIRES_OK(c, c->GetAttr("adj_y", &adj_y_));
+    OP_REQUIRES_OK(c, c->GetAttr("permutation", &permutation));
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, einsum, {dtype, dtype}, &einsum_));
+    product.set_name(c->def().name());
+    product.set_device(c->def().device());
+    transpose = product;
+    product.set_op(kBatchMatMul);
+    (*product.mutable_attr())["T"].set_type(dtype);
+    (*product.mutable_attr())["adj_x"].set_b(adj_x_);
+    (*product.mutable_attr())["adj_y"].set_b(adj_y_);
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {dtype, dtype}, &batch_));
+    transpose.set_op("Transpose");
+    (*transpose.mutable_attr())["T"].set_type(dtype);
+    (*transpose.mutable_attr())["Tperm"].set_type(tensorflow::DT_INT32);
+    OP_REQUIRES_OK(c, MakeLoneKernel(c, transpose, {dtype, tensorflow::DT_INT32}, &transpose_));
+    permutation_ = Tensor(tensorflow::DT_INT32, TensorShape({static_cast<int64_t>(permutation.size())}));
+    std::copy(permutation.begin(), permutation.end(), permutation_.flat<int32_t>().data());
+  }
+
+ protected:
+  bool Fits(OpKernelContext* ctx, Question* question) const override {
+    const Tensor &first = ctx->input(2), &second = ctx->input(3);
+    const int rank = first.dims();
+    if (rank < 3 || second.dims() != rank || first.NumElements() == 0 || second.NumElements() == 0) return false;
+    for (int i = 0; i < rank - 2; ++i) {
+      if (first.dim_size(i) != second.dim_size(i)) return false;
+    }
+    question->terms = first.dim_size(adj_x_ ? rank - 2 : rank - 1);
+    AddShape(first, &question->shapes);
+    AddShape(second, &question->shapes);
+    return second.dim_size(adj_y_ ? rank - 1 : rank - 2) == question->terms;
+  }
+
+  Status Own(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    Tensor own;
+    TF_RETURN_IF_ERROR(CallLoneKernel(einsum_.get(), {ctx->input(0), ctx->input(1)}, params, &own));
+    return CallLoneKernel(transpose_.get(), {own, permutation_}, params, result);
+  }
+
+  Status Other(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {
+    return CallLoneKernel(batch_.get(), {ctx->input(2), ctx->input(3)}, params, result);
+  }
+
+ private:
+  std::unique_ptr<OpKernel> einsum_, transpose_, batch_;
+  bool adj_x_ = false, adj_y_ = false;
+  Tensor permutation_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetEinsum").Device(tensorflow::DEVICE_CPU), EinsumOp);
 REGISTER_KERNEL_BUILDER(Name("StitchfleetBatchMatMulV2").Device(tensorflow::DEVICE_CPU), BatchMatMulOp);
 REGISTER_KERNEL_BUILDER(Name("StitchfleetBatchMatMulSum").Device(tensorflow::DEVICE_CPU), BatchMatMulSumOp);
 

@@ -1,0 +1,149 @@
+"""Einsums become batches of matrix products of transposed operands; the transposes are operators that a cluster can have.
+
+    Einsum "BTNH,BSNH->BNTS" of x, y      becomes      BatchMatMulV2(Transpose(x), Transpose(y), adj_y=True), of BNTH and BNSH
+
+TensorFlow's kernel computes it in this way too, but with transposes of its own, which take several times as long as the products of
+an attention and cannot be merged with what lies around them. XLA too makes products of einsums, and merges the transposes.
+
+The products are rounded differently in the last bit, so the new op has the einsum's own operands as well: its first calls do both and
+compare them (native/products/batch_product_op.cc).
+
+Taken are einsums of two operands whose every letter is in two or three of the lists, once in each: letters that all three have are
+the batch, and there is one each of the others: one that the first operand and the result have, one that the second and the result
+have, and one that is summed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .dtypes import WIDE_FLOATS
+from .memory_bound import MARK
+from .placed_graph import device_type
+
+EINSUM_OP: Final = "StitchfleetEinsum"
+_INT32: Final = 3
+
+
+@dataclass(frozen=True)
+class Factors:
+    """An einsum as transposes and products. first, second: the letters of the transposed operands of the BatchMatMul. is_swapped:
+    whether they are the einsum's second and first operand. adj_x, adj_y: its flags. product, result: the letters of the
+    BatchMatMul's result and of the einsum's."""
+
+    first: str
+    second: str
+    is_swapped: bool
+    adj_x: bool
+    adj_y: bool
+    product: str
+    result: str
+
+
+def factors(equation: str) -> Factors | None:
+    """How an einsum is computed by a batch of products; None if it is not one of those that are taken."""
+    operands, arrow, result = equation.replace(" ", "").partition("->")
+    lists = [*operands.split(","), result]
+    if not arrow or len(lists) != 3 or any(not word.isalpha() or len(set(word)) != len(word) for word in lists):
+        return None
+    x, y = lists[:2]
+    batch = [letter for letter in result if letter in x and letter in y]
+    rows = [letter for letter in x if letter in result and letter not in y]
+    columns = [letter for letter in y if letter in result and letter not in x]
+    summed = [letter for letter in x if letter in y and letter not in result]
+    if not batch or [len(rows), len(columns), len(summed)] != [1, 1, 1]:
+        return None
+    if len(x) != len(batch) + 2 or len(y) != len(batch) + 2 or len(result) != len(batch) + 2:
+        return None  # a letter that only one list has
+    (m,), (n,), (k,) = rows, columns, summed
+    is_swapped = result.index(n) < result.index(m)
+    if is_swapped:
+        (x, m), (y, n) = (y, n), (x, m)
+    # The operand's last two letters keep their order, so that a transpose moves long runs of elements.
+    first, second = _in_order(x, m, k), _in_order(y, k, n)
+    letters = "".join(batch)
+    return Factors(
+        letters + first, letters + second, is_swapped, first != m + k, second != k + n, letters + m + n, result
+    )
+
+
+def _in_order(operand: str, one: str, other: str) -> str:
+    return one + other if operand.index(one) < operand.index(other) else other + one
+
+
+def expand(graph: Any, refusal: Callable[[bytes], str]) -> int:
+    """Replaces the einsums of a placed GraphDef that are taken, in place. Returns their number.
+
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can; then the einsum stays.
+    """
+    count = 0
+    for node in [node for node in graph.node if node.op == "Einsum" and _is_plain(node)]:
+        found = factors(node.attr["equation"].s.decode())
+        if found is not None:
+            count += _expand(graph, node, found, refusal)
+    return count
+
+
+def _is_plain(node: Any) -> bool:
+    return device_type(node.device) == "CPU" and node.attr["T"].type in WIDE_FLOATS and MARK not in node.attr
+
+
+def _expand(graph: Any, node: Any, found: Factors, refusal: Callable[[bytes], str]) -> bool:
+    """Makes a product of an einsum. Returns whether it did."""
+    name = str(node.name)
+    x, y = node.attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
+    data = [text for text in node.input if not text.startswith("^")]
+    operands = [(data[1], y), (data[0], x)] if found.is_swapped else [(data[0], x), (data[1], y)]
+    added: list[Any] = []
+    turned = []
+    for number, ((source, letters), wanted) in enumerate(zip(operands, (found.first, found.second), strict=True)):
+        if letters != wanted:
+            made = _transpose(node, f"{name}/stitchfleet_operand_{number}", source, letters, wanted, source)
+            added += made
+            source = str(made[0].name)
+        turned.append(source)
+    is_last = found.product == found.result
+    product = type(node)()
+    product.CopyFrom(node)
+    product.name, product.op = name if is_last else f"{name}/stitchfleet_product", EINSUM_OP
+    del product.input[:]
+    product.input.extend([*data, *turned, *(text for text in node.input if text.startswith("^"))])
+    for key in ("N", "equation", "_class"):
+        product.attr.pop(key, None)
+    product.attr["adj_x"].b, product.attr["adj_y"].b = found.adj_x, found.adj_y
+    product.attr["permutation"].list.i.extend(_permutation(found.result, found.product))
+    own = type(node)()
+    own.CopyFrom(node)
+    del own.input[:]
+    own.attr.pop("_class", None)
+    product.attr["einsum"].s = bytes(own.SerializeToString(deterministic=True))
+    if refusal(bytes(product.SerializeToString())):
+        return False
+    if not is_last:
+        last, constant = _transpose(node, name, product.name, found.product, found.result, product.name)
+        added += [product, constant]
+        product = last
+    node.CopyFrom(product)
+    graph.node.extend(added)
+    return True
+
+
+def _permutation(given: str, wanted: str) -> list[int]:
+    return [given.index(letter) for letter in wanted]
+
+
+def _transpose(node: Any, name: str, source: str, given: str, wanted: str, anchor: str) -> tuple[Any, Any]:
+    """A Transpose and its constant. The constant runs after `anchor`, and so in its frame of a loop."""
+    from tensorflow.python.framework import tensor_util
+
+    constant, made = type(node)(), type(node)()
+    constant.name, constant.op, constant.device = f"{name}/stitchfleet_permutation", "Const", node.device
+    constant.input.append("^" + anchor.partition(":")[0])
+    constant.attr["dtype"].type = _INT32
+    constant.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(_permutation(given, wanted), dtype="int32"))
+    made.name, made.op, made.device = name, "Transpose", node.device
+    made.input.extend([source, constant.name])
+    made.attr["T"].type, made.attr["Tperm"].type = node.attr["T"].type, _INT32
+    return made, constant
