@@ -7,6 +7,7 @@ memory_bound       matrix products whose time is memory's, which a cluster may h
 batch_products, convolution_gradients: give batches of matrix products, and gradients of convolutions, a second kernel, of which
                    the faster one computes them
 einsums            makes transposes and matrix products of einsums
+node_defs          copies and replaces NodeDefs
 trains             whether a graph is that of a training function; model_fingerprint: which model it computes
 to_hlo             lowers a cluster's function to HLO by TensorFlow's own bridge
 """

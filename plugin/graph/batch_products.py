@@ -11,11 +11,12 @@ are added up. XLA merges them in the same way. The new ops, `Stitchfleet` before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
 from .dtypes import WIDE_FLOATS
 from .memory_bound import MARK, OperandShapes, Shape
+from .node_defs import Refusal, copy_of, replace, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
 
 BATCH_PRODUCT_OP: Final = "StitchfleetBatchMatMulV2"
@@ -25,13 +26,11 @@ LEAST_OPERATIONS: Final = 1 << 20
 """A batch with fewer multiply-adds stays, if its extents are known: it takes some ten microseconds."""
 
 
-def give_second_kernels(
-    graph: Any, refusal: Callable[[bytes], str], operand_shapes: OperandShapes, preserve: Collection[str]
-) -> int:
+def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandShapes, preserve: Collection[str]) -> int:
     """Replaces the batches of products that one product can compute, in a placed GraphDef, in place. Returns their number.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can; then the batch stays.
-    operand_shapes: what is known of the shapes in the graph as it is given. preserve: names of nodes that must stay.
+    refusal: if it gives a reason, the batch stays. operand_shapes: what is known of the shapes in the graph as it is given. preserve:
+    names of nodes that must stay.
     """
     if not any(node.op == _PRODUCT for node in graph.node):
         return 0
@@ -53,15 +52,14 @@ def give_second_kernels(
                 vanished.add(node.index)
                 count += 1
         elif len(first) >= 3 and len(second) <= len(first) and all(extent == 1 for extent in second[:-2]):
-            made = _copy(node.proto)
+            made = copy_of(node.proto)
             made.op = BATCH_PRODUCT_OP
-            made.attr["product"].s = _lone(node.proto)
-            count += _replaced(node.proto, made, refusal)
-    if vanished:
-        kept = [node.proto for node in placed.nodes if node.index not in vanished]
-        protos = [_copy(proto) for proto in kept]
-        del graph.node[:]
-        graph.node.extend(protos)
+            made.attr["product"].s = without_inputs(node.proto)
+            for name in ("grad_x", "grad_y"):  # attributes of newer versions of TensorFlow
+                made.attr.pop(name, None)
+            count += replace(node.proto, made, refusal)
+    for index in sorted(vanished, reverse=True):
+        del graph.node[index]
     return count
 
 
@@ -99,9 +97,9 @@ def _sum_over_batches(
     return total if batches == list(range(len(first) - 2)) else None
 
 
-def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refusal: Callable[[bytes], str]) -> bool:
+def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refusal: Refusal) -> bool:
     """Makes a Sum one of our ops, which reads the operands of the product that it read. Returns whether it did."""
-    made = _copy(total.proto)
+    made = copy_of(total.proto)
     made.op = SUM_OF_PRODUCTS_OP
     data = [text for text in product.proto.input if not text.startswith("^")]
     control = [text for node in (product, total) for text in node.proto.input if text.startswith("^")]
@@ -110,28 +108,5 @@ def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refu
     made.input.extend([*data, axes, *dict.fromkeys(control)])
     for name in ("Tidx", "keep_dims"):
         made.attr.pop(name, None)
-    made.attr["product"].s, made.attr["sum"].s = _lone(product.proto), _lone(total.proto)
-    return _replaced(total.proto, made, refusal)
-
-
-def _lone(proto: Any) -> bytes:
-    """A NodeDef without its inputs, serialized."""
-    made = _copy(proto)
-    del made.input[:]
-    made.attr.pop("_class", None)
-    return bytes(made.SerializeToString(deterministic=True))
-
-
-def _replaced(proto: Any, made: Any, refusal: Callable[[bytes], str]) -> bool:
-    for name in ("grad_x", "grad_y", "_class"):
-        made.attr.pop(name, None)
-    if refusal(bytes(made.SerializeToString())):
-        return False
-    proto.CopyFrom(made)
-    return True
-
-
-def _copy(proto: Any) -> Any:
-    made = type(proto)()
-    made.CopyFrom(proto)
-    return made
+    made.attr["product"].s, made.attr["sum"].s = without_inputs(product.proto), without_inputs(total.proto)
+    return replace(total.proto, made, refusal)

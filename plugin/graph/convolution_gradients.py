@@ -11,22 +11,22 @@ job's steps (native/products/convolution_gradient_op.cc).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .dtypes import WIDE_FLOATS
 from .memory_bound import OperandShapes, Shape
+from .node_defs import Refusal, copy_of, replace
 from .placed_graph import device_type
 
 _PREFIX = "Stitchfleet"
 _INPUT, _FILTER = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 
 
-def give_second_kernels(graph: Any, refusal: Callable[[bytes], str], operand_shapes: OperandShapes) -> int:
+def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandShapes) -> int:
     """Replaces the gradients of convolutions that two kernels can compute, in a placed GraphDef, in place. Returns their number.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can; then the gradient stays.
-    operand_shapes: what is known of the shapes in the graph as it is given.
+    refusal: if it gives a reason, the gradient stays. operand_shapes: what is known of the shapes in the graph as it is given.
     """
     gradients = [node for node in graph.node if node.op in (_INPUT, _FILTER) and _is_plain(node)]
     if not gradients:
@@ -36,11 +36,8 @@ def give_second_kernels(graph: Any, refusal: Callable[[bytes], str], operand_sha
     count = 0
     for node in gradients:
         taps = _constant_taps(constants, node) if node.op == _FILTER else _taps(shapes.get(node.name, ()))
-        if taps is None or not _add_second_kernel(changed := _copy(node), taps):
-            continue
-        if not refusal(bytes(changed.SerializeToString())):
-            node.CopyFrom(changed)
-            count += 1
+        if taps is not None and _add_second_kernel(changed := copy_of(node), taps):
+            count += replace(node, changed, refusal)
     return count
 
 
@@ -73,12 +70,6 @@ def _taps(operands: Sequence[Shape | None]) -> tuple[int, int] | None:
     return operands[1][0], operands[1][1]
 
 
-def _copy(node: Any) -> Any:
-    made = type(node)()
-    made.CopyFrom(node)
-    return made
-
-
 def _add_second_kernel(node: Any, taps: tuple[int, int]) -> bool:
     """Makes a NodeDef of TensorFlow's op one of ours. Returns False, and has not changed it, if there is no second kernel."""
     padding, strides = node.attr["padding"].s.decode(), list(node.attr["strides"].list.i)
@@ -101,5 +92,4 @@ def _add_second_kernel(node: Any, taps: tuple[int, int]) -> bool:
     node.op = _PREFIX + node.op
     node.attr["stitchfleet_by"].s = by.encode()
     node.attr["stitchfleet_paddings"].list.i.extend(paddings)
-    node.attr.pop("_class", None)
     return True

@@ -15,12 +15,12 @@ have, and one that is summed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from .dtypes import WIDE_FLOATS
 from .memory_bound import MARK
+from .node_defs import Refusal, copy_of, replace, without_inputs
 from .placed_graph import device_type
 
 EINSUM_OP: Final = "StitchfleetEinsum"
@@ -73,11 +73,9 @@ def _in_order(operand: str, one: str, other: str) -> str:
     return one + other if operand.index(one) < operand.index(other) else other + one
 
 
-def expand(graph: Any, refusal: Callable[[bytes], str]) -> int:
-    """Replaces the einsums of a placed GraphDef that are taken, in place. Returns their number.
-
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can; then the einsum stays.
-    """
+def expand(graph: Any, refusal: Refusal) -> int:
+    """Replaces the einsums of a placed GraphDef that are taken, in place. Returns their number. refusal: if it gives a reason, the
+    einsum stays."""
     count = 0
     for node in [node for node in graph.node if node.op == "Einsum" and _is_plain(node)]:
         found = factors(node.attr["equation"].s.decode())
@@ -90,7 +88,7 @@ def _is_plain(node: Any) -> bool:
     return device_type(node.device) == "CPU" and node.attr["T"].type in WIDE_FLOATS and MARK not in node.attr
 
 
-def _expand(graph: Any, node: Any, found: Factors, refusal: Callable[[bytes], str]) -> bool:
+def _expand(graph: Any, node: Any, found: Factors, refusal: Refusal) -> bool:
     """Makes a product of an einsum. Returns whether it did."""
     name = str(node.name)
     x, y = node.attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
@@ -105,27 +103,21 @@ def _expand(graph: Any, node: Any, found: Factors, refusal: Callable[[bytes], st
             source = str(made[0].name)
         turned.append(source)
     is_last = found.product == found.result
-    product = type(node)()
-    product.CopyFrom(node)
+    product = copy_of(node)
     product.name, product.op = name if is_last else f"{name}/stitchfleet_product", EINSUM_OP
     del product.input[:]
     product.input.extend([*data, *turned, *(text for text in node.input if text.startswith("^"))])
-    for key in ("N", "equation", "_class"):
+    for key in ("N", "equation"):
         product.attr.pop(key, None)
     product.attr["adj_x"].b, product.attr["adj_y"].b = found.adj_x, found.adj_y
     product.attr["permutation"].list.i.extend(_permutation(found.result, found.product))
-    own = type(node)()
-    own.CopyFrom(node)
-    del own.input[:]
-    own.attr.pop("_class", None)
-    product.attr["einsum"].s = bytes(own.SerializeToString(deterministic=True))
-    if refusal(bytes(product.SerializeToString())):
+    product.attr["einsum"].s = without_inputs(node)
+    if not replace(node, product, refusal):
         return False
     if not is_last:
         last, constant = _transpose(node, name, product.name, found.product, found.result, product.name)
-        added += [product, constant]
-        product = last
-    node.CopyFrom(product)
+        added += [copy_of(node), constant]
+        node.CopyFrom(last)
     graph.node.extend(added)
     return True
 

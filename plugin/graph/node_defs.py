@@ -1,0 +1,33 @@
+"""NodeDefs: copied, and replaced by others where TensorFlow can create their operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Refusal = Callable[[bytes], str]
+"""Maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can."""
+
+
+def copy_of(node: Any) -> Any:
+    """A copy of a NodeDef."""
+    made = type(node)()
+    made.CopyFrom(node)
+    return made
+
+
+def without_inputs(node: Any) -> bytes:
+    """A NodeDef without its inputs, serialized: what an op of ours needs to create the kernel of an operator that it replaces."""
+    made = copy_of(node)
+    del made.input[:]
+    made.attr.pop("_class", None)
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+def replace(node: Any, made: Any, refusal: Refusal) -> bool:
+    """Makes a node of a graph equal to `made`, unless TensorFlow cannot create its operator. Returns whether it did."""
+    made.attr.pop("_class", None)
+    if refusal(bytes(made.SerializeToString())):
+        return False
+    node.CopyFrom(made)
+    return True
