@@ -517,7 +517,7 @@ def test_an_earlier_stitchfleet_races_from_its_own_checkout(tmp_path: Path, caps
     (checkout / ".venv").symlink_to(Path(sys.prefix))
     words = (
         "--workloads",
-        "lengths",
+        "session",
         "--rounds",
         "2",
         "--seconds",
@@ -529,12 +529,12 @@ def test_an_earlier_stitchfleet_races_from_its_own_checkout(tmp_path: Path, caps
     assert main([*words, "--contestants", "stitched", "--earlier", str(checkout), "--json", str(out)]) == 0
     assert "stitched beside the earlier stitchfleet: " in capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert [row["contestant"] for row in found["workloads"]["lengths"]] == ["plain", "stitched", "earlier"]
-    assert found["beside_the_earlier_stitchfleet"]["lengths"]["by_median"]["pairs"] == 2
+    assert [row["contestant"] for row in found["workloads"]["session"]] == ["plain", "stitched", "earlier"]
+    assert found["beside_the_earlier_stitchfleet"]["session"]["by_median"]["pairs"] == 2
     caches = tmp_path / "own", kernels_of(checkout)
     own, others = ({path.parent.name for path in cache.rglob(METADATA)} for cache in caches)
-    assert own == others  # each made its kernels for itself
-    assert own
+    assert own, "stitched made no kernels"
+    assert others, "the earlier one made none for itself"
 
 
 @pytest.mark.slow

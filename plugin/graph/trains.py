@@ -1,5 +1,5 @@
 """Whether a graph is that of a training function: it writes a variable and has a gradient, or it writes a non-scalar variable other
-than by adding to it or by taking another rank's value. job/training.py has the reasons."""
+than by adding to it, by initializing it or by taking another rank's value. job/training.py has the reasons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ def trains(graph: Any) -> bool:
     scalars = {node.name for node in graph.node if _is_scalar_variable(node)}
     nodes = {node.name: node for node in graph.node}
     return any(
-        _name(node.input[0]) not in scalars and not _adds(node, nodes) and not _is_of_another_rank(node, nodes)
+        not (
+            _name(node.input[0]) in scalars
+            or _adds(node, nodes)
+            or _initializes(node, nodes)
+            or _is_of_another_rank(node, nodes)
+        )
         for node in written
     )
 
@@ -78,6 +83,23 @@ def _depends(names: list[str], variable: str, nodes: Mapping[str, Any]) -> bool:
                 seen.add(_name(edge))
                 waiting.append(_name(edge))
     return False
+
+
+def _initializes(write: Any, nodes: Mapping[str, Any]) -> bool:
+    """Whether a node writes what is computed from constants and random numbers alone."""
+    if write.op not in ("Assign", "AssignVariableOp") or len(write.input) < 2:
+        return False
+    waiting, seen = [_name(write.input[1])], set[str]()
+    while waiting:
+        node = nodes.get(waiting.pop())
+        if node is None:
+            return False
+        inputs = set(map(_name, _operands(node)))
+        if not inputs and node.op != "Const":
+            return False
+        waiting += inputs - seen
+        seen |= inputs
+    return True
 
 
 def _is_of_another_rank(write: Any, nodes: Mapping[str, Any]) -> bool:

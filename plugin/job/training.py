@@ -3,9 +3,9 @@
 The records, the summary and the report use the same rule:
 
     A function is a training function (graph/trains.py) if its graph writes a variable and has a gradient, or if it writes a
-    non-scalar variable other than by adding to it (a target network's average, a sampler's state) or by taking another rank's
-    value. Metrics, which an evaluation writes too, are added to; the weights of rank 0 are taken by each rank that joins. It must
-    have run at least twice, since a set-up function runs once.
+    non-scalar variable other than by adding to it (a target network's average, a sampler's state), by initializing it or by taking
+    another rank's value. Metrics, which an evaluation writes too, are added to; the weights of rank 0 are taken by each rank that
+    joins. It must have run at least twice, since a set-up function runs once.
     If a job has no such function (inference; a loop whose updates are eager), the functions count whose steps take a tenth of the
     time or more. This is decided after SEEN steps, or at the job's end.
 

@@ -63,6 +63,9 @@ def test_a_gradient_trains_and_so_does_an_average_but_not_a_metric(plugin: Plugi
     assert not trains(graph_of(plugin, lambda: target.assign(target + x - tf.exp(x))))
     assert not trains(graph_of(plugin, lambda: rate.assign(rate * 0.5)))
     assert not trains(graph_of(plugin, lambda: tf.reduce_sum(tf.exp(x))))
+    assert not trains(graph_of(plugin, lambda: x.assign(tf.random.normal([4, 4]) * 0.1)))
+    assert trains(graph_of(plugin, lambda: x.assign_sub(tf.random.normal([4, 4]) * 0.1)))
+    assert trains(graph_of(plugin, lambda: x.assign(tf.random.normal([4, 4]) * tf.exp(x))))
 
 
 @pytest.mark.parametrize("between", [(), ("Identity",)])
