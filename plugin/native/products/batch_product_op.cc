@@ -109,9 +109,9 @@ Status MakeMatMul(OpKernelConstruction* c, const char* transposed, std::unique_p
   return MakeLoneKernel(c, node, {c->output_type(0), c->output_type(0)}, made);
 }
 
-void AddShape(const Tensor& tensor, std::vector<int64_t>* shapes) {
-  shapes->push_back(tensor.dims());
-  for (int i = 0; i < tensor.dims(); ++i) shapes->push_back(tensor.dim_size(i));
+void AddShape(const Tensor& tensor, std::vector<int64_t>* extents) {
+  extents->push_back(tensor.dims());
+  for (int i = 0; i < tensor.dims(); ++i) extents->push_back(tensor.dim_size(i));
 }
 
 class BatchMatMulOp : public TwoKernelsOp {
@@ -128,14 +128,14 @@ class BatchMatMulOp : public TwoKernelsOp {
   }
 
  protected:
-  bool Fits(OpKernelContext* ctx, Question* question) const override {
+  bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     const Tensor &x = ctx->input(0), &y = ctx->input(1);
     if (x.dims() < 3 || y.dims() < 2 || y.dims() > x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
     const int64_t rows = y.dim_size(y.dims() - 2), columns = y.dim_size(y.dims() - 1);
     if (rows * columns != y.NumElements() || x.dim_size(x.dims() - 1) != (adj_y_ ? columns : rows)) return false;
-    AddShape(x, &question->shapes);
-    AddShape(y, &question->shapes);
-    question->terms = adj_y_ ? columns : rows;
+    AddShape(x, &call->extents);
+    AddShape(y, &call->extents);
+    call->terms = adj_y_ ? columns : rows;
     return true;
   }
 
@@ -171,7 +171,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
   }
 
  protected:
-  bool Fits(OpKernelContext* ctx, Question* question) const override {
+  bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     const Tensor &x = ctx->input(0), &y = ctx->input(1), &axes = ctx->input(2);
     const int batches = x.dims() - 2;
     if (batches < 1 || y.dims() != x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
@@ -183,9 +183,9 @@ class BatchMatMulSumOp : public TwoKernelsOp {
       const int32_t axis = axes.flat<int32_t>()(i);
       if (axis != i && axis != i - x.dims()) return false;
     }
-    AddShape(x, &question->shapes);
-    AddShape(y, &question->shapes);
-    question->terms = x.NumElements() / x.dim_size(x.dims() - 1);
+    AddShape(x, &call->extents);
+    AddShape(y, &call->extents);
+    call->terms = x.NumElements() / x.dim_size(x.dims() - 1);
     return true;
   }
 
@@ -234,17 +234,17 @@ class EinsumOp : public TwoKernelsOp {
   }
 
  protected:
-  bool Fits(OpKernelContext* ctx, Question* question) const override {
+  bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     const Tensor &first = ctx->input(2), &second = ctx->input(3);
     const int rank = first.dims();
     if (rank < 3 || second.dims() != rank || first.NumElements() == 0 || second.NumElements() == 0) return false;
     for (int i = 0; i < rank - 2; ++i) {
       if (first.dim_size(i) != second.dim_size(i)) return false;
     }
-    question->terms = first.dim_size(adj_x_ ? rank - 2 : rank - 1);
-    AddShape(first, &question->shapes);
-    AddShape(second, &question->shapes);
-    return second.dim_size(adj_y_ ? rank - 1 : rank - 2) == question->terms;
+    call->terms = first.dim_size(adj_x_ ? rank - 2 : rank - 1);
+    AddShape(first, &call->extents);
+    AddShape(second, &call->extents);
+    return second.dim_size(adj_y_ ? rank - 1 : rank - 2) == call->terms;
   }
 
   Status Own(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* result) override {

@@ -133,11 +133,11 @@ class ConvolutionGradientOp : public TwoKernelsOp {
   }
 
  protected:
-  bool Fits(OpKernelContext* ctx, Question* question) const override {
+  bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     Shapes shapes;
     if (!AreShapes(ctx, &shapes)) return false;
-    question->shapes = shapes.Key();
-    question->terms = of_filter_ ? shapes.gradient.num_elements() / shapes.gradient.dim_size(3)
+    call->extents = shapes.Key();
+    call->terms = of_filter_ ? shapes.gradient.num_elements() / shapes.gradient.dim_size(3)
                                  : shapes.filter.num_elements() / shapes.filter.dim_size(2);
     return true;
   }

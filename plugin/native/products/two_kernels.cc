@@ -52,8 +52,8 @@ void TwoKernelsOp::Compute(OpKernelContext* ctx) {
   }
   DeviceWithLargeBuffers device(params.device);
   params.device = &device;
-  Question question;
-  Race* race = Fits(ctx, &question) ? RaceOf(std::move(question.shapes)) : nullptr;
+  CallShapes shapes;
+  Race* race = Fits(ctx, &shapes) ? RaceOf(std::move(shapes.extents)) : nullptr;
   if (race == nullptr || race->refused.load(std::memory_order_relaxed)) {
     OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
     ctx->set_output(0, own);
@@ -64,7 +64,7 @@ void TwoKernelsOp::Compute(OpKernelContext* ctx) {
     OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
     ctx->set_output(0, own);
     if (Refused(race, Other(ctx, params, &other))) return;
-    const Comparison comparison = Compare(own, other, OfReorderedSums(question.terms, own.dtype()));
+    const Comparison comparison = Compare(own, other, OfReorderedSums(shapes.terms, own.dtype()));
     if (comparison.agree || race->refused.exchange(true)) return;
     fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(),
             comparison.actual, comparison.expected);

@@ -25,8 +25,8 @@
 namespace stitchfleet {
 
 // What a call of the other kernel depends on. terms: the number of products in each element of the result.
-struct Question {
-  std::vector<int64_t> shapes;
+struct CallShapes {
+  std::vector<int64_t> extents;
   int64_t terms = 0;
 };
 
@@ -38,7 +38,7 @@ class TwoKernelsOp : public tensorflow::OpKernel {
 
  protected:
   // Whether the other kernel can compute this call. What it cannot, right or wrong, is the own one's.
-  virtual bool Fits(tensorflow::OpKernelContext* ctx, Question* question) const = 0;
+  virtual bool Fits(tensorflow::OpKernelContext* ctx, CallShapes* call) const = 0;
   virtual Status Own(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params& params, tensorflow::Tensor* result) = 0;
   virtual Status Other(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params& params, tensorflow::Tensor* result) = 0;
 

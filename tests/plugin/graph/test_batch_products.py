@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorflow.core.framework import attr_value_pb2
 
 from stitchfleet.plugin.graph import batch_products
 from stitchfleet.plugin.graph.batch_products import BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP, give_second_kernels
+from stitchfleet.plugin.graph.einsums import EINSUM_OP
 
 from ..conftest import Plugin
 
@@ -200,3 +202,60 @@ def test_the_same_error_for_tensors_that_do_not_fit(plugin: Plugin) -> None:
         messages.append(caught.value.message.partition("[[")[0])
     plugin.active = False
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("op", [BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP, EINSUM_OP])
+def test_a_kernel_that_differs_by_more_than_rounding_is_not_taken(
+    plugin: Plugin, capfd: pytest.CaptureFixture[str], op: str
+) -> None:
+    """The op is told another own operator than the one that its second kernel computes."""
+    import tensorflow as tf
+    from tensorflow.core.framework import node_def_pb2
+
+    def own(kind: str, **attributes: Any) -> Any:
+        node = node_def_pb2.NodeDef(name="own", op=kind)
+        node.attr["T"].type = 1
+        for key, value in attributes.items():
+            node.attr[key].CopyFrom(value if isinstance(value, attr_value_pb2.AttrValue) else attribute(value))
+        return attribute(node.SerializeToString())
+
+    x, y, square = values(4, 9, 16), values(4, 9, 16) * 0.5, values(16, 16)
+    if op == BATCH_PRODUCT_OP:
+        operands, expected = [x, square], tf.linalg.matmul(x, square, transpose_b=True)
+        attributes = {"adj_x": False, "adj_y": False, "product": own("BatchMatMulV2", adj_x=False, adj_y=True)}
+    elif op == SUM_OF_PRODUCTS_OP:
+        operands = [x, y, tf.constant([0])]
+        expected = tf.reduce_mean(tf.linalg.matmul(x, y, transpose_a=True), 0)
+        mean = own("Mean", Tidx=attr_value_pb2.AttrValue(type=3), keep_dims=False)
+        attributes = {"product": own("BatchMatMulV2", adj_x=True, adj_y=False), "sum": mean}
+    else:
+        operands, expected = [x, y, x * 2.0, y], tf.einsum("btk,bsk->bts", x, y)
+        einsum = own("Einsum", equation=b"btk,bsk->bts", N=2)
+        attributes = {"adj_x": False, "adj_y": True, "einsum": einsum, "permutation": [0, 1, 2]}
+
+    @tf.function
+    def step() -> Any:
+        defs = {
+            key: value if not isinstance(value, (bool, list)) else attribute(value) for key, value in attributes.items()
+        }
+        defs["T"] = attr_value_pb2.AttrValue(type=1)
+        graph = tf.compat.v1.get_default_graph()
+        inputs = [tf.convert_to_tensor(operand) for operand in operands]
+        return graph.create_op(op, inputs, [tf.float32], name="another", attrs=defs).outputs[0]
+
+    for _ in range(CALLS):
+        np.testing.assert_allclose(step(), expected, rtol=0, atol=ROUNDING * np.max(np.abs(expected)))
+    assert capfd.readouterr().err.count("by another kernel") == 1
+
+
+def attribute(value: Any) -> Any:
+    """An attribute's value, of a flag, a number, bytes or numbers."""
+    if isinstance(value, bool):
+        return attr_value_pb2.AttrValue(b=value)
+    if isinstance(value, int):
+        return attr_value_pb2.AttrValue(i=value)
+    if isinstance(value, bytes):
+        return attr_value_pb2.AttrValue(s=value)
+    made = attr_value_pb2.AttrValue()
+    made.list.i.extend(value)
+    return made
