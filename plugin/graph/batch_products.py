@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .dtypes import WIDE_FLOATS
 from .memory_bound import MARK, OperandShapes, Shape
-from .node_defs import Refusal, copy_of, replace, without_inputs
+from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
 
 BATCH_PRODUCT_OP: Final = "StitchfleetBatchMatMulV2"
@@ -54,7 +54,7 @@ def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandSha
         elif len(first) >= 3 and len(second) <= len(first) and all(extent == 1 for extent in second[:-2]):
             made = copy_of(node.proto)
             made.op = BATCH_PRODUCT_OP
-            made.attr["product"].s = without_inputs(node.proto)
+            made.attr["product"].s = serialized(without_inputs(node.proto))
             for name in ("grad_x", "grad_y"):  # attributes of newer versions of TensorFlow
                 made.attr.pop(name, None)
             count += replace(node.proto, made, refusal)
@@ -108,5 +108,6 @@ def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refu
     made.input.extend([*data, axes, *dict.fromkeys(control)])
     for name in ("Tidx", "keep_dims"):
         made.attr.pop(name, None)
-    made.attr["product"].s, made.attr["sum"].s = without_inputs(product.proto), without_inputs(total.proto)
+    made.attr["product"].s = serialized(without_inputs(product.proto))
+    made.attr["sum"].s = serialized(without_inputs(total.proto))
     return replace(total.proto, made, refusal)

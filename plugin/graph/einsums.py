@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .dtypes import WIDE_FLOATS
-from .memory_bound import MARK
-from .node_defs import Refusal, copy_of, replace, without_inputs
+from .memory_bound import MARK, letters_of
+from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
 from .placed_graph import device_type
 
 EINSUM_OP: Final = "StitchfleetEinsum"
@@ -29,10 +29,11 @@ _INT32: Final = 3
 
 @dataclass(frozen=True)
 class Factors:
-    """An einsum as transposes and products. first, second: the letters of the transposed operands of the BatchMatMul. is_swapped:
-    whether they are the einsum's second and first operand. adj_x, adj_y: its flags. product, result: the letters of the
-    BatchMatMul's result and of the einsum's."""
+    """An einsum as transposes and products. operands: the letters of the einsum's operands in the order in which the BatchMatMul
+    takes them; first, second: the same transposed. is_swapped: whether that is not the einsum's order. adj_x, adj_y: the
+    BatchMatMul's flags. product, result: the letters of its result and of the einsum's."""
 
+    operands: tuple[str, str]
     first: str
     second: str
     is_swapped: bool
@@ -44,11 +45,10 @@ class Factors:
 
 def factors(equation: str) -> Factors | None:
     """How an einsum is computed by a batch of products; None if it is not one of those that are taken."""
-    operands, arrow, result = equation.replace(" ", "").partition("->")
-    lists = [*operands.split(","), result]
-    if not arrow or len(lists) != 3 or any(not word.isalpha() or len(set(word)) != len(word) for word in lists):
+    lists = letters_of(equation)
+    if len(lists) != 3 or any(not word.isalpha() or len(set(word)) != len(word) for word in lists):
         return None
-    x, y = lists[:2]
+    x, y, result = lists
     batch = [letter for letter in result if letter in x and letter in y]
     rows = [letter for letter in x if letter in result and letter not in y]
     columns = [letter for letter in y if letter in result and letter not in x]
@@ -65,7 +65,7 @@ def factors(equation: str) -> Factors | None:
     first, second = _in_order(x, m, k), _in_order(y, k, n)
     letters = "".join(batch)
     return Factors(
-        letters + first, letters + second, is_swapped, first != m + k, second != k + n, letters + m + n, result
+        (x, y), letters + first, letters + second, is_swapped, first != m + k, second != k + n, letters + m + n, result
     )
 
 
@@ -91,12 +91,11 @@ def _is_plain(node: Any) -> bool:
 def _expand(graph: Any, node: Any, found: Factors, refusal: Refusal) -> bool:
     """Makes a product of an einsum. Returns whether it did."""
     name = str(node.name)
-    x, y = node.attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
     data = [text for text in node.input if not text.startswith("^")]
-    operands = [(data[1], y), (data[0], x)] if found.is_swapped else [(data[0], x), (data[1], y)]
     added: list[Any] = []
     turned = []
-    for number, ((source, letters), wanted) in enumerate(zip(operands, (found.first, found.second), strict=True)):
+    sources = zip(data[::-1] if found.is_swapped else data, found.operands, (found.first, found.second), strict=True)
+    for number, (source, letters, wanted) in enumerate(sources):
         if letters != wanted:
             made = _transpose(node, f"{name}/stitchfleet_operand_{number}", source, letters, wanted, source)
             added += made
@@ -111,7 +110,7 @@ def _expand(graph: Any, node: Any, found: Factors, refusal: Refusal) -> bool:
         product.attr.pop(key, None)
     product.attr["adj_x"].b, product.attr["adj_y"].b = found.adj_x, found.adj_y
     product.attr["permutation"].list.i.extend(_permutation(found.result, found.product))
-    product.attr["einsum"].s = without_inputs(node)
+    product.attr["einsum"].s = serialized(without_inputs(node))
     if not replace(node, product, refusal):
         return False
     if not is_last:

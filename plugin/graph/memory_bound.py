@@ -76,10 +76,15 @@ def _of_matrices(node: Any, first: Shape, second: Shape) -> _Extents | None:
     return _Extents(first[:-2], (m,), (n,), (k,))
 
 
+def letters_of(equation: str) -> list[str]:
+    """The letters of each operand of an einsum, then those of its result."""
+    operands, _, result = equation.replace(" ", "").partition("->")
+    return [*operands.split(","), result]
+
+
 def _of_einsum(node: Any, first: Shape, second: Shape) -> _Extents | None:
     """Of an Einsum whose every letter is in two of its three lists, once in each."""
-    operands, _, result = node.attr["equation"].s.decode().replace(" ", "").partition("->")
-    letters = [*operands.split(","), result]
+    letters = letters_of(node.attr["equation"].s.decode())
     if len(letters) != 3 or any(not word.isalpha() and word for word in letters):
         return None
     x, y, z = map(set, letters)

@@ -16,12 +16,17 @@ def copy_of(node: Any) -> Any:
     return made
 
 
-def without_inputs(node: Any) -> bytes:
-    """A NodeDef without its inputs, serialized: what an op of ours needs to create the kernel of an operator that it replaces."""
+def without_inputs(node: Any) -> Any:
+    """A copy of a NodeDef without its inputs and its place beside other nodes."""
     made = copy_of(node)
     del made.input[:]
     made.attr.pop("_class", None)
-    return bytes(made.SerializeToString(deterministic=True))
+    return made
+
+
+def serialized(node: Any) -> bytes:
+    """A NodeDef as an attribute of an op of ours, which creates its kernel."""
+    return bytes(node.SerializeToString(deterministic=True))
 
 
 def replace(node: Any, made: Any, refusal: Refusal) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
 from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound
+from ..graph.node_defs import Refusal
 from ..while_loops import invariants, products, reads
 
 
@@ -33,9 +34,9 @@ class Prepared:
 
 def prepare(
     graph: Any,
-    refusal: Callable[[bytes], str],
+    refusal: Refusal,
     operand_shapes: memory_bound.OperandShapes,
-    preserve: Collection[str] = (),
+    preserve: Collection[str],
 ) -> Prepared:
     """Runs all passes on a placed GraphDef, in place.
 

@@ -28,6 +28,7 @@ from typing import Any
 from ..clusters.clusters import ClusterPlan, FoldedLoop
 from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
 from ..graph.control_flow import Liveness, analyse
+from ..graph.node_defs import Refusal
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from .program import STACK, UNPACK, LoopFrame, LoopProgram, is_literal, operators_left
 from .variables import is_constant_enter, variable_of
@@ -59,7 +60,7 @@ class _UnfitError(Exception):
 def stitch_loops(
     graph: Any,
     definitions: OpDefinitions,
-    refusal: Callable[[bytes], str],
+    refusal: Refusal,
     preserve: Collection[str] = (),
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> StitchedLoops:

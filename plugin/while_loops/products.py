@@ -23,10 +23,10 @@ Here too the rounding may differ: oneDNN begins the product's sum with the state
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..graph.control_flow import Liveness, analyse
+from ..graph.node_defs import Refusal, serialized, without_inputs
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
@@ -40,7 +40,7 @@ _INT32, _VARIANT = 3, 21
 """DataType numbers; a list is a variant."""
 
 
-def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
+def hoist_products(graph: Any, refusal: Refusal) -> int:
     """Hoists the products of recurrent layers with their inputs out of the loops of a placed GraphDef, in place. Returns their
     number.
 
@@ -85,10 +85,7 @@ def _value_before(placed: PlacedGraph, port: Port, name: str, wait: list[str], c
         return None
     if port.node not in copies:
         inputs = [_value_before(placed, source, name, wait, copies) for source in node.inputs]
-        copy = type(node.proto)()
-        copy.CopyFrom(node.proto)
-        copy.attr.pop("_class", None)
-        del copy.input[:]
+        copy = without_inputs(node.proto)
         for text in inputs or wait:
             if text is None:
                 return None
@@ -99,7 +96,7 @@ def _value_before(placed: PlacedGraph, port: Port, name: str, wait: list[str], c
     return f"{found}:{port.index}" if port.index else found
 
 
-def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
+def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Refusal) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
     if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
@@ -194,10 +191,7 @@ def _become(node: Any, op: str, inputs: list[str], **types: int) -> None:
 def _rows_product(product: Any, inputs: list[str], inside: int) -> Any:
     """The NodeDef of the product of all rows. inputs: the rows, then the product's other operands outside the loop. inside: how many
     of the operators fused onto the product stay in the loop."""
-    definition = type(product)()
-    definition.CopyFrom(product)
-    definition.attr.pop("_class", None)
-    del definition.input[:]
+    definition = without_inputs(product)
     if inside:
         del definition.attr["fused_ops"].list.s[-inside:]
         definition.attr["num_args"].i = len(inputs) - 2
@@ -210,5 +204,5 @@ def _rows_product(product: Any, inputs: list[str], inside: int) -> Any:
     )
     rows.attr["T"].type = product.attr["T"].type
     rows.attr["count"].i = len(inputs) - 1
-    rows.attr["product"].s = definition.SerializeToString(deterministic=True)
+    rows.attr["product"].s = serialized(definition)
     return rows

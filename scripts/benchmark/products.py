@@ -294,16 +294,9 @@ def rows_of(
 ) -> list[Row]:
     """The products of both profiles, in the order of their time in the plain step. steps: how many each profile has. members: node ->
     {"attributes", "shapes"}, as recorder.py writes them. `alone` is None in each."""
-    named: dict[Product, list[NodeTime]] = collections.defaultdict(list)
-    for node in plain:
-        if is_product(node.op):
-            named[product_of(node.op, node.shapes, members.get(node.node, {}))].append(node)
-    theirs: dict[Product, list[NodeTime]] = collections.defaultdict(list)
-    for node in stitched:
-        if is_product(node.op):
-            theirs[product_of(node.op, node.shapes, members.get(node.node, {}))].append(node)
+    theirs = _by_product(stitched, members)
     rows = []
-    for product, nodes in named.items():
+    for product, nodes in _by_product(plain, members).items():
         seen, runs = theirs.get(product, ()), sum(node.runs for node in nodes)
         again = sum(node.runs for node in seen)
         rows.append(
@@ -318,6 +311,14 @@ def rows_of(
             )
         )
     return sorted(rows, key=lambda row: -row.runs * row.plain_us)
+
+
+def _by_product(nodes: Iterable[NodeTime], members: Mapping[str, Mapping[str, Any]]) -> dict[Product, list[NodeTime]]:
+    found: dict[Product, list[NodeTime]] = collections.defaultdict(list)
+    for node in nodes:
+        if is_product(node.op):
+            found[product_of(node.op, node.shapes, members.get(node.node, {}))].append(node)
+    return found
 
 
 def step_of(

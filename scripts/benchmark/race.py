@@ -139,9 +139,10 @@ class Runner:
 
     def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
         self.files.folder.mkdir(parents=True)
-        found = installed(self.workload, lambda line: None)
         if (checkout := self.contestant.checkout) is not None:
             found, cache = Installed(str(interpreter_of(checkout))), kernels_of(checkout)
+        else:
+            found = installed(self.workload, lambda line: None)
         command = command_line(self.contestant, self.workload, extra, self.files, cache, found)
         variables = environment(self.contestant, self.files, found)
         self._process = processes.start(command, self.mark, variables, self.files.output)
@@ -262,9 +263,8 @@ class Runner:
                 processes.send(trainer, signal.SIGINT)
             time.sleep(0.05)
         self._read_log()
-        if (
-            self.contestant.stitchfleet is not None and self.contestant.checkout is None
-        ):  # another one's may have other fields
+        # that of another checkout may have other fields
+        if self.contestant.stitchfleet is not None and self.contestant.checkout is None:
             self.outcome.summary = self.read_summary()
 
     def trainer(self) -> int:

@@ -22,7 +22,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from stitchfleet.plugin.graph.memory_bound import OperandShapes
 
 FIRST_STEP = 20
 """The profile begins at the first line from this step on, after tracing and the first runs of the executors."""
@@ -166,11 +169,10 @@ class Members:
 
         def watched(stitcher: module.Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
             thread.plan = None
-            shapes = _product_shapes(stitcher, data)
             result: bytes | None = offered(stitcher, data, preserve)
             if thread.plan is not None and result is not None:
                 with self._lock:
-                    self._note(data, result, shapes, *thread.plan)
+                    self._note(data, result, stitcher.operand_shapes, *thread.plan)
             return result
 
         setattr(module, "find_clusters", watched_find)  # noqa: B010 - by name: mypy will not have a function replaced
@@ -180,7 +182,7 @@ class Members:
         self,
         before: bytes,
         after: bytes,
-        shapes: dict[str, list[list[int] | None]],
+        operand_shapes: OperandShapes,
         clusters: dict[str, str],
         reasons: dict[str, str],
     ) -> None:
@@ -201,7 +203,8 @@ class Members:
             for node in made.node
             if node.op == SUM_OF_PRODUCTS_OP
         }
-        constants = {node.name: _sizes(node) for node in given.node if node.op == "Const"}
+        constants = {node.name: node for node in given.node if node.op == "Const"}
+        shapes = operand_shapes([node.name for node in given.node if is_product(node.op)])
         for node in given.node:
             fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept or node.name in sums}
             if fact["stitched"]:
@@ -216,10 +219,8 @@ class Members:
                 fact["attributes"] = {
                     key: plain for key in product.attr if (plain := _plain(product.attr[key])) is not None
                 }
-                for number, name in enumerate(node.input):
-                    if (
-                        sizes := constants.get(name)
-                    ) is not None:  # a gradient of a convolution has the shape of its result so
+                for number, name in enumerate(node.input):  # of a gradient of a convolution, the shape of its result
+                    if name in constants and (sizes := _sizes(constants[name])) is not None:
                         fact["attributes"][f"input {number}"] = sizes
             self._nodes[node.name] = fact
         self._out.write_text(json.dumps(self._nodes))
@@ -234,18 +235,6 @@ def _plain(value: Any) -> bool | int | str | list[int] | None:
     if kind == "s":
         return str(value.s, errors="replace")
     return list(value.list.i) if kind == "list" and value.list.i else None
-
-
-def _product_shapes(stitcher: Any, data: bytes) -> dict[str, list[list[int] | None]]:
-    """Product -> what TensorFlow infers of the shapes of its operands, in the graph that is being offered on this thread. An extent
-    that is not known is negative."""
-    from tensorflow.core.framework import graph_pb2
-
-    from stitchfleet.plugin.graph.tf_ops import is_product
-
-    graph: Any = graph_pb2.GraphDef.FromString(data)
-    found = stitcher.operand_shapes([node.name for node in graph.node if is_product(node.op)])
-    return {name: [None if shape is None else list(shape) for shape in shapes] for name, shapes in found.items()}
 
 
 def _sizes(node: Any) -> list[int] | None:

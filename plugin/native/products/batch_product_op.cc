@@ -100,11 +100,7 @@ Status Parsed(OpKernelConstruction* c, const char* attribute, NodeDef* node) {
 }
 
 Status MakeMatMul(OpKernelConstruction* c, const char* transposed, std::unique_ptr<OpKernel>* made) {
-  NodeDef node;
-  node.set_name(c->def().name());
-  node.set_device(c->def().device());
-  node.set_op("MatMul");
-  (*node.mutable_attr())["T"].set_type(c->output_type(0));
+  NodeDef node = NodeLike(c, "MatMul");
   if (transposed != nullptr) (*node.mutable_attr())[transposed].set_b(true);
   return MakeLoneKernel(c, node, {c->output_type(0), c->output_type(0)}, made);
 }
@@ -209,7 +205,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
 class EinsumOp : public TwoKernelsOp {
  public:
   explicit EinsumOp(OpKernelConstruction* c) : TwoKernelsOp(c) {
-    NodeDef einsum, product, transpose;
+    NodeDef einsum, product = NodeLike(c, kBatchMatMul), transpose = NodeLike(c, "Transpose");
     std::vector<int32_t> permutation;
     const tensorflow::DataType dtype = c->output_type(0);
     OP_REQUIRES_OK(c, Parsed(c, "einsum", &einsum));
@@ -217,16 +213,9 @@ class EinsumOp : public TwoKernelsOp {
     OP_REQUIRES_OK(c, c->GetAttr("adj_y", &adj_y_));
     OP_REQUIRES_OK(c, c->GetAttr("permutation", &permutation));
     OP_REQUIRES_OK(c, MakeLoneKernel(c, einsum, {dtype, dtype}, &einsum_));
-    product.set_name(c->def().name());
-    product.set_device(c->def().device());
-    transpose = product;
-    product.set_op(kBatchMatMul);
-    (*product.mutable_attr())["T"].set_type(dtype);
     (*product.mutable_attr())["adj_x"].set_b(adj_x_);
     (*product.mutable_attr())["adj_y"].set_b(adj_y_);
     OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {dtype, dtype}, &batch_));
-    transpose.set_op("Transpose");
-    (*transpose.mutable_attr())["T"].set_type(dtype);
     (*transpose.mutable_attr())["Tperm"].set_type(tensorflow::DT_INT32);
     OP_REQUIRES_OK(c, MakeLoneKernel(c, transpose, {dtype, tensorflow::DT_INT32}, &transpose_));
     permutation_ = Tensor(tensorflow::DT_INT32, TensorShape({static_cast<int64_t>(permutation.size())}));

@@ -113,16 +113,11 @@ class ConvolutionGradientOp : public TwoKernelsOp {
     by_product_ = by == "product";
     OP_REQUIRES(c, by_product_ || paddings_.size() == 4, tensorflow::errors::InvalidArgument("a convolution without paddings"));
     const tensorflow::DataType dtype = c->output_type(0);
-    NodeDef other;
-    other.set_name(name());
-    other.set_device(own.device());
+    NodeDef other = NodeLike(c, by_product_ ? "MatMul" : "Conv2D");
     auto& attributes = *other.mutable_attr();
-    attributes["T"].set_type(dtype);
     if (by_product_) {
-      other.set_op("MatMul");
       attributes[of_filter_ ? "transpose_a" : "transpose_b"].set_b(true);
     } else {
-      other.set_op("Conv2D");
       attributes["padding"].set_s("EXPLICIT");
       for (int i = 0; i < 4; ++i) attributes["strides"].mutable_list()->add_i(1);
       for (int padding : {0, 0, paddings_[0], paddings_[1], paddings_[2], paddings_[3], 0, 0}) {

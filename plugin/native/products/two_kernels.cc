@@ -44,46 +44,36 @@ struct TwoKernelsOp::Race {
 void TwoKernelsOp::Compute(OpKernelContext* ctx) {
   OpKernelContext::Params params;
   Inherit(ctx, &params);
-  Tensor own, other;
-  if (!compete.load(std::memory_order_relaxed)) {
-    OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
-    ctx->set_output(0, own);
-    return;
-  }
   DeviceWithLargeBuffers device(params.device);
-  params.device = &device;
   CallShapes shapes;
-  Race* race = Fits(ctx, &shapes) ? RaceOf(std::move(shapes.extents)) : nullptr;
-  if (race == nullptr || race->refused.load(std::memory_order_relaxed)) {
-    OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
-    ctx->set_output(0, own);
-    return;
+  Race* race = nullptr;  // null: the own kernel computes this call, which does not count
+  if (compete.load(std::memory_order_relaxed)) {
+    params.device = &device;
+    if (Fits(ctx, &shapes)) race = RaceOf(std::move(shapes.extents));
+    if (race != nullptr && race->refused.load(std::memory_order_relaxed)) race = nullptr;
   }
-  const int call = race->is_over() ? kComparedCalls + kTimedCalls : race->calls.fetch_add(1, std::memory_order_relaxed);
-  if (call < kComparedCalls) {
-    OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
-    ctx->set_output(0, own);
-    if (Refused(race, Other(ctx, params, &other))) return;
-    const Comparison comparison = Compare(own, other, OfReorderedSums(shapes.terms, own.dtype()));
-    if (comparison.agree || race->refused.exchange(true)) return;
-    fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(),
-            comparison.actual, comparison.expected);
-    return;
-  }
-  const bool timed = call < kComparedCalls + kTimedCalls;
-  const bool by_other = timed ? call % 2 == 1 : race->other_is_faster();
+  constexpr int kCalls = kComparedCalls + kTimedCalls;
+  const int call = race == nullptr || race->is_over() ? kCalls : race->calls.fetch_add(1, std::memory_order_relaxed);
+  const bool compared = call < kComparedCalls, timed = !compared && call < kCalls;
+  const bool by_other = timed ? call % 2 == 1 : !compared && race != nullptr && race->other_is_faster();
   const auto began = std::chrono::steady_clock::now();
-  if (!by_other || Refused(race, Other(ctx, params, &other))) {
+  Tensor own, other;
+  if (by_other && !Refused(race, Other(ctx, params, &other))) {
+    ctx->set_output(0, other);
+  } else {
     OP_REQUIRES_OK(ctx, Own(ctx, params, &own));
     ctx->set_output(0, own);
     if (by_other) return;
-  } else {
-    ctx->set_output(0, other);
   }
   if (timed) {
     const auto took = std::chrono::steady_clock::now() - began;
     race->Note(by_other, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
   }
+  if (!compared || Refused(race, Other(ctx, params, &other))) return;
+  const Comparison comparison = Compare(own, other, OfReorderedSums(shapes.terms, own.dtype()));
+  if (comparison.agree || race->refused.exchange(true)) return;
+  fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(), comparison.actual,
+          comparison.expected);
 }
 
 // Null if there have been too many shapes.
@@ -102,6 +92,15 @@ bool TwoKernelsOp::Refused(Race* race, const Status& status) const {
     fprintf(stderr, "stitchfleet: %s keeps its own kernel: %s\n", name().c_str(), Message(status).c_str());
   }
   return true;
+}
+
+tensorflow::NodeDef NodeLike(tensorflow::OpKernelConstruction* c, const char* op) {
+  tensorflow::NodeDef node;
+  node.set_name(c->def().name());
+  node.set_device(c->def().device());
+  node.set_op(op);
+  (*node.mutable_attr())["T"].set_type(c->output_type(0));
+  return node;
 }
 
 Status Reshaped(const Tensor& tensor, const TensorShape& shape, Tensor* result) {

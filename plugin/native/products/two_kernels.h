@@ -59,6 +59,9 @@ Status ShapeOfOwn(tensorflow::shape_inference::InferenceContext* c) {
   return found->shape_inference_fn(c);
 }
 
+// A NodeDef of another operator with the name, the device and the dtype T of the op under construction.
+tensorflow::NodeDef NodeLike(tensorflow::OpKernelConstruction* c, const char* op);
+
 // A tensor's elements in another shape. A Status of an error if that has another size.
 Status Reshaped(const tensorflow::Tensor& tensor, const tensorflow::TensorShape& shape, tensorflow::Tensor* result);
 

@@ -13,11 +13,10 @@ from stitchfleet.plugin.graph.batch_products import BATCH_PRODUCT_OP, SUM_OF_PRO
 from stitchfleet.plugin.graph.einsums import EINSUM_OP
 
 from ..conftest import Plugin
+from .agreement import CALLS, assert_rounding_alone, values
 
 ROUNDING = 2e-6
 """Relative to the largest number: sums of up to some hundreds of products, in another order."""
-CALLS = 12
-"""Two that compare, eight that time, and two of the kernel that has been chosen."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +28,6 @@ def replaced(plugin: Plugin) -> list[str]:
     """The ops of ours in the last rewritten graph."""
     assert plugin.rewritten is not None
     return sorted(node.op for node in plugin.rewritten.node if node.op in (BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP))
-
-
-def values(*shape: int, dtype: str = "float32") -> Any:
-    import tensorflow as tf
-
-    return tf.constant(np.random.default_rng(3).standard_normal(shape), dtype)
 
 
 def gradients(plugin: Plugin, x: Any, w: Any, times: int = CALLS, **named: Any) -> None:
@@ -50,12 +43,7 @@ def gradients(plugin: Plugin, x: Any, w: Any, times: int = CALLS, **named: Any) 
 
     expected, actual = plugin.both(step, times=times)
     assert len(plugin.clusters) > 0
-    for number, (one, other) in enumerate(zip(expected, actual, strict=True)):
-        for mine, own in zip(other, one, strict=True):
-            assert mine.shape == own.shape
-            if number < 2:  # clusters are verified: TensorFlow's values flow on
-                np.testing.assert_array_equal(mine, own)
-            np.testing.assert_allclose(mine, own, rtol=0, atol=ROUNDING * np.max(np.abs(own)))
+    assert_rounding_alone(expected, actual, ROUNDING)
 
 
 @pytest.mark.parametrize(

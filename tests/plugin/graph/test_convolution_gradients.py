@@ -11,12 +11,11 @@ from stitchfleet.plugin.graph.convolution_gradients import give_second_kernels
 
 from ...marks import slow
 from ..conftest import Plugin
+from .agreement import CALLS, assert_rounding_alone, values
 
 INPUT, FILTER = "StitchfleetConv2DBackpropInput", "StitchfleetConv2DBackpropFilter"
 ROUNDING = 1e-6
 """Relative to the largest number: sums of up to some hundreds of products, in another order."""
-CALLS = 12
-"""Two that compare, eight that time, and two of the kernel that has been chosen."""
 
 
 def replaced(plugin: Plugin) -> dict[str, str]:
@@ -40,19 +39,8 @@ def gradients(plugin: Plugin, x: Any, w: Any, strides: Any, padding: Any, **othe
 
     expected, actual = plugin.both(step, times=CALLS)
     assert len(plugin.clusters) > 0
-    for number, (one, other) in enumerate(zip(expected, actual, strict=True)):
-        for mine, own in zip(other, one, strict=True):
-            assert mine.shape == own.shape
-            if number < 2:  # clusters are verified: TensorFlow's values flow on
-                np.testing.assert_array_equal(mine, own)
-            np.testing.assert_allclose(mine, own, rtol=0, atol=ROUNDING * np.max(np.abs(own)))
+    assert_rounding_alone(expected, actual, ROUNDING)
     return actual
-
-
-def values(*shape: int, dtype: str = "float32") -> Any:
-    import tensorflow as tf
-
-    return tf.constant(np.random.default_rng(3).standard_normal(shape), dtype)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.graph.einsums import EINSUM_OP, expand, factors
 
 from ..conftest import Plugin
+from .agreement import CALLS, assert_rounding_alone
 
-CALLS = 12
-"""Two that compare, eight that time, and two of the kernel that has been chosen."""
 EXTENTS = {"B": 2, "N": 3, "T": 5, "S": 7, "H": 4}
 
 
@@ -96,11 +95,7 @@ def test_an_attention_of_einsums_computes_what_tensorflow_computes(
     assert "Einsum" not in {node.op for node in plugin.rewritten.node}
     assert sum(node.op == EINSUM_OP for node in plugin.rewritten.node) == 6
     assert "its own" not in capfd.readouterr().err, "the second kernel was refused"
-    for number, (one, other) in enumerate(zip(expected, actual, strict=True)):
-        for mine, own in zip(other, one, strict=True):
-            if number < 2:  # clusters are verified: TensorFlow's values flow on
-                np.testing.assert_array_equal(mine, own)
-            np.testing.assert_allclose(mine, own, rtol=0, atol=2e-6 * np.max(np.abs(own)))
+    assert_rounding_alone(expected, actual, 2e-6)
 
 
 def test_an_einsum_in_a_loop_and_in_a_branch(plugin: Plugin) -> None:
