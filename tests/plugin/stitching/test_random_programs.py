@@ -45,9 +45,12 @@ def test_a_few_random_programs_give_tensorflows_results(run_job: RunJob, run_pla
     arguments = ("random_programs.py", "0", "1", "150")
     job = run_job(*arguments, COLD, environment=SETTINGS)
     compare(job, run_plain(*arguments, "0"))
-    phases = [program["phase"] for program in job.summary["programs"]]
-    assert phases.count("stitched") == 1, phases
-    assert job.summary["calls"]["stitched"] > job.summary["calls"]["fallback"]
+    (program,) = job.summary["programs"]
+    # So small a program may be no faster for its kernels; then it goes back after some pairs of blocks.
+    assert program["phase"] == "stitched" or "does not pay" in program["reason"], (program["phase"], program["reason"])
+    assert job.summary["calls"]["stitched"] > (
+        job.summary["calls"]["fallback"] if program["phase"] == "stitched" else 0
+    )
 
 
 @pytest.mark.slow
