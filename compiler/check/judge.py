@@ -304,6 +304,9 @@ def _own_error(graph: Graph, node: Node) -> float:
         if node.op == "reduce_window":
             extents = zip_strict(window_of(node), source.shape)
             count = math.prod(min(item.size, max(extent, 1)) for item, extent in extents)
+        elif node.op == "dot":
+            count = source.shape[-1]
+            own += wide  # of each product, unless it is fused with the addition
         elif node.op == "scan":
             prefix = prefix_of_scan(node)
             count = max(prefix.first + source.shape[prefix.dimension] - 1, 1)

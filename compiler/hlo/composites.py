@@ -16,6 +16,7 @@ import numpy as np
 from ..ir.graph import DType, GraphBuilder, Literal, Shape
 from ..ops.table import build
 from .module import DotDimensions
+from .small_products import is_small
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,36 @@ def is_memory_bound(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
     an outer product, or products of a matrix with a vector."""
     own = [math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))]
     return 1 in (*own, math.prod(lhs[i] for i in numbers.summed[0]))
+
+
+def is_compiled(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
+    """Whether a dot of operands of these shapes is worth compiling (small_products.py). Of a batch, each product has to be."""
+    rows, columns = (
+        math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))
+    )
+    terms = math.prod(lhs[i] for i in numbers.summed[0])
+    return is_small(rows * math.prod(lhs[i] for i in numbers.batch[0]), terms, columns)
+
+
+def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
+    """Adds a dot to `builder`, its operands moved to [batch, own, summed] and [batch, summed, own]. Returns the node index of the
+    result, of shape (batch, own of lhs, own of rhs). Operands are node indices of one float dtype."""
+    shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
+    own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
+    orders = [
+        (*numbers.batch[0], *own[0], *numbers.summed[0]),
+        (*numbers.batch[1], *numbers.summed[1], *own[1]),
+    ]
+    batch, summed, rows, columns = (
+        tuple(shapes[side][i] for i in dimensions)
+        for side, dimensions in ((0, numbers.batch[0]), (0, numbers.summed[0]), (0, own[0]), (1, own[1]))
+    )
+    extents = [math.prod(rows), math.prod(summed), math.prod(columns)]
+    factors = []
+    for operand, order, matrix in ((lhs, orders[0], extents[:2]), (rhs, orders[1], extents[1:])):
+        moved = build(builder, "transpose", (operand,), permutation=order)
+        factors.append(build(builder, "reshape", (moved,), shape=(*batch, *matrix)))
+    return build(builder, "reshape", (build(builder, "dot", factors),), shape=(*batch, *rows, *columns))
 
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:

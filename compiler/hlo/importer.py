@@ -716,10 +716,12 @@ class _Importer:
         shapes = self.shape_of(lhs), self.shape_of(rhs)
         if item.dot is None or not item.dot.fits(*shapes):
             raise _Refusal(f"a dot whose dimensions do not fit {shapes[0]} and {shapes[1]}")
-        if not composites.is_memory_bound(*shapes, item.dot):
+        is_memory_bound = composites.is_memory_bound(*shapes, item.dot)
+        if not is_memory_bound and not composites.is_compiled(*shapes, item.dot):
             raise _Refusal(_REASONS["dot"])
         self.refuse_narrow(item, "a matrix product", (lhs, rhs))
-        return self.as_stated(item, composites.dot(self.builder, lhs, rhs, item.dot))
+        write = composites.dot if is_memory_bound else composites.product
+        return self.as_stated(item, write(self.builder, lhs, rhs, item.dot))
 
     def convolution(self, item: HloInstruction, operands: list[Value]) -> Value:
         lhs, rhs = map(self.index, operands)

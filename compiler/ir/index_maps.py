@@ -373,3 +373,14 @@ Guard: TypeAlias = "tuple[Bound, ...]"
 def guard_of(bounds: Iterable[Bound]) -> Guard:
     """The conjunction of `bounds`, without the bounds that always hold and without repetitions."""
     return tuple(dict.fromkeys(bound for bound in bounds if not bound.always))
+
+
+def range_under(index: Index, guard: Guard) -> tuple[int, int]:
+    """The smallest and the largest value that `index` can have if `guard` holds, as far as its bounds are bounds of `index` plus a
+    constant; the first is above the second if the guard never holds."""
+    low, high = index.low, index.high
+    for bound in guard:
+        apart = index - bound.index
+        if apart.is_constant:
+            low, high = max(low, bound.low + apart.constant), min(high, bound.high - 1 + apart.constant)
+    return low, high

@@ -11,6 +11,7 @@
              | Combine local[index] (kind)= name      one step of a reduction; index None: this lane's own accumulator
              | Collapse name = combine(all lanes of local)
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
+             | Product local[offset + n] = sum over k of left * right      a row of a matrix product; left and right are values at k
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Find var = first in [0, extent): test  the first iteration at which a test holds; extent if there is none
@@ -86,6 +87,7 @@ class LoadLocal:
 
     local: str
     index: Index
+    guard: Guard = ()  # if it does not hold, nothing is read and the value is zero
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,22 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Product:
+    """`local[offset + column] = sum over term of factor * right`, for all columns: a row of a matrix product. `left`: statements that
+    define `factor` at one value of `term`. Neighbouring columns are neighbours in the memory of `right`. The terms of a sum are added
+    in order of `term`, to 0, each by a fused multiply-add if the processor has one. `dtype`: the local's, of both factors too."""
+
+    local: str
+    dtype: DType
+    offset: Index
+    term: Var
+    column: Var
+    left: tuple[Statement, ...]
+    factor: str
+    right: Load
+
+
+@dataclass(frozen=True)
 class Fold:
     """Follows a FOLD loop. If one worker did the whole loop, it does nothing. If several did, `body` computes `results` from two
     workers' accumulators; for each of `locals`, their names are `own` and `others`."""
@@ -318,9 +336,8 @@ class Visit:
 
 
 Search: TypeAlias = "Find | Visit"
-Statement: TypeAlias = (
-    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Scan | Fold | Loop | Search | Blocks | If"
-)
+Reduction: TypeAlias = "Combine | Collapse | Scan | Product | Fold"
+Statement: TypeAlias = "Let | LetIndex | Local | Store | Update | Assign | Reduction | Loop | Search | Blocks | If"
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
@@ -329,6 +346,8 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, (Loop, Blocks, If)):
             yield from walk(statement.body)
+        elif isinstance(statement, Product):
+            yield from walk(statement.left)
         elif isinstance(statement, Find):
             yield from walk(statement.test)
         elif isinstance(statement, Visit):
@@ -425,7 +444,7 @@ def value_text(value: Value) -> str:
     if isinstance(value, Load):
         return f"b{value.buffer}[{value.index}]{_if(value.guard)}"
     if isinstance(value, LoadLocal):
-        return f"{value.local}[{value.index}]"
+        return f"{value.local}[{value.index}]{_if(value.guard)}"
     if isinstance(value, Compute):
         return f"{value.node.op}({', '.join(value.operands)})"
     if isinstance(value, Merge):
@@ -461,6 +480,11 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{statement.name} = {statement.local}[{statement.index}] {statement.kind}= {statement.value}"
         elif isinstance(statement, Collapse):
             yield f"{pad}{statement.name} = {statement.kind} of {statement.local}[0:{statement.lanes}]"
+        elif isinstance(statement, Product):
+            term, column, target = statement.term, statement.column, statement.offset + Index.of_var(statement.column)
+            yield f"{pad}product over {term.name} in [0, {term.extent}), {column.name} in [0, {column.extent}):"
+            yield from _statements(statement.left, indent + 2)
+            yield f"{pad}  {statement.local}[{target}] += {statement.factor} * {value_text(statement.right)}"
         elif isinstance(statement, Fold):
             yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
             yield from _statements(statement.body, indent + 2)

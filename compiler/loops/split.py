@@ -22,7 +22,7 @@ LEAST_PART: Final = 8
 MOST_PARTS: Final = 64
 MOST_GROWTH: Final = 3
 """Most parts of a loop around others, and how many times as many statements they may have: what has no guard is repeated in each."""
-_KNOWN: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine)
+_KNOWN: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine, loops.Assign)
 
 
 def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
@@ -81,14 +81,14 @@ def _moved(statement: Statement, values: Mapping[Var, Index]) -> Statement:
 
     if isinstance(statement, Loop):
         return replace(statement, body=tuple(_moved(inner, values) for inner in statement.body))
-    if isinstance(statement, (loops.Store, loops.Combine)):
+    if isinstance(statement, (loops.Store, loops.Combine, loops.Assign)):
         return statement if statement.index is None else replace(statement, index=statement.index.substitute(values))
     if not isinstance(statement, loops.Let):
         return statement
     value = statement.value
-    if isinstance(value, loops.Load):
+    if isinstance(value, (loops.Load, loops.LoadLocal)):
         value = replace(value, index=value.index.substitute(values), guard=guard(value.guard))
-    elif isinstance(value, (loops.LoadLocal, loops.FromIndex)):
+    elif isinstance(value, loops.FromIndex):
         value = replace(value, index=value.index.substitute(values))
     elif isinstance(value, loops.Choose):
         value = replace(value, cases=tuple((guard(case), name) for case, name in value.cases))
@@ -103,7 +103,7 @@ def _bounds_in(body: Iterable[Statement]) -> Iterator[Bound]:
 def _bounds_of(statement: Statement) -> Guard:
     if not isinstance(statement, loops.Let):
         return ()
-    if isinstance(statement.value, loops.Load):
+    if isinstance(statement.value, (loops.Load, loops.LoadLocal)):
         return statement.value.guard
     if isinstance(statement.value, loops.Choose):
         return tuple(bound for guard, _ in statement.value.cases for bound in guard)
@@ -139,7 +139,7 @@ def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
         if not isinstance(statement, loops.Let):
             return statement
         value = statement.value
-        if isinstance(value, loops.Load) and not never(value.guard):
+        if isinstance(value, (loops.Load, loops.LoadLocal)) and not never(value.guard):
             value = replace(value, guard=rest(value.guard))
         elif isinstance(value, loops.Choose):
             value = _chosen([(rest(guard), name) for guard, name in value.cases if not never(guard)], value.otherwise)
@@ -170,7 +170,7 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
             if statement.variable not in variables:
                 continue
             names.add(statement.value)
-        elif isinstance(statement, (loops.Store, loops.Combine)):
+        elif isinstance(statement, (loops.Store, loops.Combine, loops.Assign)):
             names.add(statement.value)
             if statement.index is not None:
                 variables |= statement.index.variables
@@ -179,11 +179,11 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
 
 
 def _read(value: loops.Value, names: set[str], variables: set[Var]) -> None:
-    if isinstance(value, loops.Load):
+    if isinstance(value, (loops.Load, loops.LoadLocal)):
         variables |= value.index.variables
         for bound in value.guard:
             variables |= bound.index.variables
-    elif isinstance(value, (loops.LoadLocal, loops.FromIndex)):
+    elif isinstance(value, loops.FromIndex):
         variables |= value.index.variables
     elif isinstance(value, loops.Compute):
         names |= set(value.operands)

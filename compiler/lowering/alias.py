@@ -49,6 +49,7 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
             if segment.kind in (SegmentKind.SCATTER, SegmentKind.SCAN) or node.op in (
                 "reduce_general",
                 "reduce_window",
+                "dot",
             ):
                 # These have loops of their own, whose order relative to the other loops of a pass must not be relied on.
                 for operand in node.operands:

@@ -95,11 +95,11 @@ def assign_passes(context: Context) -> list[list[Member]]:
 
 def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
     """Groups members that share a loop: their rows have one size. A variadic reduction has a loop of its own, which stays in
-    order."""
+    order, and so has a dot."""
     found: dict[object, list[Member]] = {}
     for number, member in enumerate(members):
-        general = graph.nodes[member.segment.node].op == "reduce_general"
-        found.setdefault((member.mapping.inner, number if general else -1), []).append(member)
+        alone = graph.nodes[member.segment.node].op in ("reduce_general", "dot")
+        found.setdefault((member.mapping.inner, number if alone else -1), []).append(member)
     return list(found.values())
 
 

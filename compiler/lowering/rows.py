@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 
-from ..ir.graph import DType, Graph
+from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import ZERO, Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
@@ -45,6 +46,7 @@ from .passes import (
     result_number,
     split_row,
 )
+from .product import RowProduct
 from .reduction.reduce import flush_partials, fold_across, fold_body
 from .tiles import SegmentVisit, Tiles, plan_tiles
 from .values import Emitter, RowResult
@@ -159,11 +161,20 @@ class RowLowering:
         """The loops over the member's row. On a GPU, a variadic reduction to one result per row has a single loop, which workers
         share; with several results per row, each worker computes some of them."""
         size, node = member.mapping.inner, self.graph.nodes[member.segment.node]
+        if product := self._product_of(member):
+            return product.split
         if not isinstance(self.context.target, GpuTarget) or node.op != "reduce_general":
             return self.splits[size]
         pieces = inner_pieces(member.segment, member.mapping)
         several = any(not reduced for _, _, reduced in pieces)
         return split_row(size, set(), {stride for stride, _, _ in pieces} - {1} if several else set(), 0)
+
+    def _product_of(self, member: Member) -> RowProduct | None:
+        """The member as a product of rows, if it is a dot that can be written so."""
+        if self.graph.nodes[member.segment.node].op != "dot":
+            return None
+        product = RowProduct(self.context, self.emitter, member, self.row_index)
+        return product if product.is_possible() else None
 
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass should keep for a later pass, and declares tiles of the row for them."""
@@ -172,6 +183,12 @@ class RowLowering:
             for member in members:
                 split = self._split_of(member)
                 node = member.segment.node
+                if product := self._product_of(member):
+                    left = (product.left,)
+                    visits.append(
+                        SegmentVisit(number, left, self._tracer(left), Index.of_var(product.term), split.size, None)
+                    )
+                    continue
                 value = member.segment.kind is SegmentKind.VALUE and bool(
                     self.context.plan.memory_of(member.segment.node)
                 )
@@ -196,6 +213,14 @@ class RowLowering:
 
     def _pass(self, members: list[Member]) -> None:
         """One loop over the row for `members`, whose rows have the same size."""
+        if product := self._product_of(members[0]):
+            (member,) = members
+            self._prepare(member, self._split(member.mapping.inner))
+            member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
+            self.emitter.put(Local(member.local, member.accumulator, member.slice_size, None), 1)
+            product.lower(member.local)
+            self._finish(member, general=False)
+            return
         general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
         split = self._split_of(members[0])
         reductions = [member for member in members if member.segment.kind is SegmentKind.REDUCE]
@@ -333,6 +358,8 @@ class RowLowering:
                 emitter.emit(steps)
                 writes.extend(self._keep(steps, inner, split.size))
                 names = [self._value(member, root) for root in roots]
+                if self.graph.nodes[member.segment.node].op == "dot":
+                    names = [self._term(member, names)]
                 if general:
                     self._fold_general(member, inner, names)
                 elif member.segment.kind is SegmentKind.REDUCE:
@@ -359,6 +386,14 @@ class RowLowering:
                 if kept.tile is not None:
                     found.append(Assign(kept.tile, inner, self.emitter.name_of(request)))
         return found
+
+    def _term(self, member: Member, factors: list[str]) -> str:
+        """A term of a dot: the product of its factors, in the accumulator's dtype."""
+        node, depth = self.graph.nodes[member.segment.node], max(map(self.emitter.depth_of_name, factors))
+        times = Node("multiply", node.operands, (), member.accumulator, MappingProxyType({}))
+        return self.emitter.let(
+            member.accumulator, loops.Compute(times, (member.accumulator,) * 2, tuple(factors)), depth
+        )
 
     def _value(self, member: Member, root: ElementRequest) -> str:
         """The name of a root's value; outside the window of a reduce_window, that is the initial value."""

@@ -212,8 +212,8 @@ class Emitter:
         else:
             position = flat - Index.of_var(self.row) * result.slice_size
             # The array is filled within the row, so its elements cannot be read outside the row's scope.
-            depth = max(self.depth_of_index(position), 1)
-            read = loops.LoadLocal(result.name, position)
+            depth = max(self.depth_of_index(position), guard_depth, 1)
+            read = loops.LoadLocal(result.name, position, request.guard)
             if result.accumulator is node.dtype:
                 self.let(node.dtype, read, depth, request)
             else:

@@ -529,6 +529,35 @@ def reduce(step: ComputedNode) -> Bound:
     return reduction_bound(step.values[0], step.bounds[0], step.result, kind, step.node.dtype, axes)
 
 
+def dot(step: ComputedNode) -> Bound:
+    """The bound of sums of products, each sum in any order, with each product rounded or not (fused multiply-adds): with k terms,
+    depth * u * |A| |B| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.5), where depth is
+    `summation_depth(k)` and one more for the product's own rounding."""
+    (x, y), (ex, ey) = step.values, step.bounds
+    wide, depth = accumulator(step.node.dtype), summation_depth(x.shape[-1]) + 1
+    size_x, size_y = (np.where(np.isfinite(each), np.abs(each), 0.0) for each in (x, y))
+    inherited: Bound = np.zeros(step.result.shape)
+    if not is_exact(ey):
+        inherited = inherited + size_x @ ey + _infinite(~np.isfinite(x) @ (ey > 0))
+    if not is_exact(ex):
+        inherited = inherited + ex @ (size_y + ey) + _infinite((ex > 0) @ ~np.isfinite(y))
+    absolute = size_x @ size_y + inherited
+    rounding = depth * UNIT_ROUNDOFF[wide] * absolute + depth * SMALLEST_NORMAL[wide] * (absolute > 0)
+    # Integers multiply and add up exactly if no partial sum needs more digits than the accumulator has.
+    whole = (np.rint(x) == x).all(axis=-1)[..., :, None] & (np.rint(y) == y).all(axis=-2)[..., None, :]
+    rounding = np.where(whole & (absolute * UNIT_ROUNDOFF[wide] <= 0.5) & (inherited == 0), 0.0, rounding)
+    may_overflow = absolute >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
+    total = np.where(may_overflow, np.inf, inherited + rounding)
+    # If a term is Inf or NaN, the sum is certain as long as the finite terms stay finite.
+    special = ~np.isfinite(step.result) & (inherited == 0)
+    return np.where(special & ~may_overflow, 0.0, clean(total))
+
+
+def _infinite(is_open: _AnyArray) -> Bound:
+    """An infinite bound where `is_open`: Inf or NaN times a factor in error."""
+    return np.where(is_open, np.inf, 0.0)
+
+
 def reduce_window(step: ComputedNode) -> Bound:
     """The bound of a window's reduction in any order, with its initial value; ambiguous if that is in error."""
     (x, init), (bound, init_bound) = step.values, step.bounds
@@ -750,6 +779,7 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "reverse": moved(reference.reverse),
     "patches": moved(reference.patches),
     "reduce": reduce,
+    "dot": dot,
     "reduce_window": reduce_window,
     "scan": scan,
     "gather": gather,

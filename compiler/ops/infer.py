@@ -347,6 +347,16 @@ def reduce(request: NewNode) -> ShapeAndType:
     return _without(source.shape, request.dimension_numbers("dimensions", len(source.shape))), source.dtype
 
 
+def dot(request: NewNode) -> ShapeAndType:
+    """[*batch, m, k] and [*batch, k, n], of one float dtype, give [*batch, m, n]."""
+    lhs, rhs = request.operands
+    if lhs.dtype is not rhs.dtype or not lhs.dtype.is_float:
+        raise request.fail(f"{lhs.type_text} and {rhs.type_text}", "two operands of one float dtype")
+    if len(lhs.shape) < 2 or lhs.shape[:-2] != rhs.shape[:-2] or lhs.shape[-1:] != rhs.shape[-2:-1]:
+        raise request.fail(f"{lhs.type_text} and {rhs.type_text}", "shapes [*batch, m, k] and [*batch, k, n]")
+    return (*lhs.shape[:-1], rhs.shape[-1]), lhs.dtype
+
+
 def reduce_general(request: NewNode) -> ShapeAndType:
     """n inputs of one shape and n scalar initial values give the inputs' shape without `dimensions`, with the dtype of input
     `result`. `body` takes 2n scalars, the accumulators and then the elements, and returns n."""

@@ -380,6 +380,12 @@ def reduce(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
     return reduce_axes(values[0], str(node.attributes["kind"]), node.dtype, integers(node, "dimensions"))
 
 
+def dot(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """The matrix products, in the operands' own precision and numpy's order."""
+    del node, sources
+    return np.asarray(np.matmul(values[0], values[1]))
+
+
 def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape: Shape) -> _AnyArray:
     """A view of `x` (padded and dilated with `fill`) of shape (*shape, *window sizes): for each result, the elements of its
     window."""

@@ -103,6 +103,13 @@ def reduce(graph: Graph, node: Node) -> Need | None:
     return Need(tuple(k < inputs for k in range(len(node.operands))), kept, kept) if kept else None
 
 
+def dot(graph: Graph, node: Node) -> Need | None:
+    """The same rows of the left operand and all of the right one or, of a batch of products, the same products."""
+    del graph
+    batch = len(node.shape) - 2
+    return Need((True, True), batch, batch) if batch else Need((True, False), 1, 1)
+
+
 def gather(graph: Graph, node: Node) -> Need | None:
     """All of the operand, and the same slice of the indices in the leading batch dimensions."""
     numbers = gather_numbers(node)

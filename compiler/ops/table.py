@@ -284,6 +284,7 @@ def _other_rows() -> Iterable[OpRow]:
     combining: list[tuple[str, int, Cost, Rule, Reference, Slicing | None]] = [
         # name, arity, cost, infer, numpy, slicing
         ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, slicing.reduce),
+        ("dot", 2, Cost.REDUCE, infer.dot, reference.dot, slicing.dot),
         ("reduce_window", 2, opaque, infer.reduce_window, reference.reduce_window, None),
         ("scan", 2, opaque, infer.scan, reference.scan, None),
         ("scatter", 3, opaque, infer.scatter, reference.scatter, None),

@@ -21,7 +21,8 @@ def accumulator_dtype(graph: Graph, segment: Segment, scalar_over_rows: bool = F
 
 def kind_of(graph: Graph, segment: Segment) -> str:
     """The reduction kind of a segment's node, one of graph.REDUCE_KINDS."""
-    return str(graph.nodes[segment.node].attributes["kind"])
+    node = graph.nodes[segment.node]
+    return "sum" if node.op == "dot" else str(node.attributes["kind"])
 
 
 def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:

@@ -8,7 +8,7 @@ from ..ir.graph import Graph
 from ..ir.index_maps import Index
 from ..ops.propagation import Apply
 from ..ops.table import OPS, Cost
-from ..targets.targets import Target
+from ..targets.targets import CpuTarget, Target
 from .access import trace
 from .mapping import SegmentKind
 from .placement import Nest, Placement, mapped_roots, within
@@ -32,10 +32,14 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
     row = Index.of_var(nest.row)
     for segment, mapping in nest.placed:
         inner = Index.of_var(within(mapping.inner))
+        # What a product's left factors take to compute, they take once for all columns (lowering/product.py).
+        elements = segment.size
+        if graph.nodes[segment.node].op == "dot" and isinstance(target, CpuTarget):
+            elements = max(1, segment.size // graph.nodes[segment.node].shape[-1])
         steps = trace(graph, mapped_roots(graph, segment, mapping, row, inner), placement.stored_in(nest))
         for request, step in steps.steps.items():
             if isinstance(step, Apply):
-                varying = segment.size if request.position else 1
+                varying = elements if request.position else 1
                 if OPS[graph.nodes[request.node].op].cost is Cost.EXPENSIVE:
                     expensive += varying
                 else:

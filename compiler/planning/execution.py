@@ -101,7 +101,7 @@ def execution_of(
     if first.kind is SegmentKind.SCATTER:
         return _scatter(graph, graph.nodes[first.node], target)
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
-    lanes = is_lane_wise(nest, target)
+    lanes = is_lane_wise(graph, nest, target)
     per_task = rows_per_task(nest, cost, partial, lanes, target, nest.rows if family is None else family.rows)
     if first.kind is SegmentKind.SCAN:
         extent = graph.nodes[first.node].shape[attribute(graph.nodes[first.node], "dimension", int)]
@@ -126,9 +126,11 @@ def execution_of(
     return Execution(Mode.SQUARES, nest.rows, per_task, cost.one_core_ns, partial, order=order, panel_rows=panel)
 
 
-def is_lane_wise(nest: Nest, target: Target) -> bool:
+def is_lane_wise(graph: Graph, nest: Nest, target: Target) -> bool:
     """Whether the rows themselves are the lanes of a vector loop, because they are too short for a loop each."""
     longest = max(mapping.inner for _, mapping in nest.placed)
+    if any(graph.nodes[segment.node].op == "dot" for segment, _ in nest.placed):
+        return False  # a row of a product is at least a loop
     if longest == 1:
         return True
     shared = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)

@@ -33,6 +33,7 @@ comparisons, and each part is computed for each element, used or not."""
 MANY_TIMES: Final = 4
 OVERLAPPING: Final = 2
 """Windows that read each element so many times overlap: computing it for each of them takes longer than storing and loading it."""
+_IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
 
@@ -65,7 +66,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
     """The candidates by node, in topological order. `forced`: nodes that must be in memory because inlining them would multiply
     work."""
     users = graph.users()
-    outputs, wanted = frozenset(graph.outputs), frozenset(forced)
+    outputs, wanted, factors = frozenset(graph.outputs), frozenset(forced), _right_factors(graph)
     found: dict[int, Candidate] = {}
     for i, node in enumerate(graph.nodes):
         cost = OPS[node.op].cost
@@ -79,12 +80,27 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             found[i] = Candidate(f"it joins {len(node.operands)} tensors and is broadcast", True, apart=True)
         elif cost in ELEMENTWISE and _is_in_windows(graph, users, i):
             found[i] = Candidate("the windows that read it overlap", True, apart=True)
+        elif i in factors:
+            found[i] = Candidate("each row of a matrix product reads all of it", True, apart=True)
         elif i in wanted:
             found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
         elif i in outputs:
             light = cost is not Cost.EXPENSIVE
             found[i] = Candidate("it is an output", not (light and users[i]))
     return found
+
+
+def _right_factors(graph: Graph) -> frozenset[int]:
+    """The right operands of matrix products that would have to be computed, or whose columns are not neighbours in memory."""
+    found = set()
+    for node in graph.nodes:
+        if node.op == "dot":
+            factor = node.operands[1]
+            while graph.nodes[factor].op in _IN_ORDER:
+                factor = graph.nodes[factor].operands[0]
+            if graph.nodes[factor].op != "parameter" and not OPS[graph.nodes[factor].op].is_reduction:
+                found.add(node.operands[1])
+    return frozenset(found)
 
 
 def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
@@ -121,8 +137,11 @@ def _is_in_windows(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool
 
 
 def work_of(graph: Graph, i: int) -> int:
-    """Number of elements over which the computation of node i runs: its operand's if it is a reduction, else its own."""
+    """Number of elements over which the computation of node i runs: the terms of all sums of a dot, the operand's elements of any
+    other reduction, else its own."""
     node = graph.nodes[i]
+    if node.op == "dot":
+        return node.element_count * graph.nodes[node.operands[0]].shape[-1]
     if OPS[node.op].is_reduction and node.operands:
         node = graph.nodes[node.operands[0]]
     return node.element_count

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.graph import Graph, Shape, WindowDimension
-from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
+from ..ir.index_maps import Atom, Bound, Digit, Guard, Index, Var, guard_of, linear, normal, range_under, unravel
 from ..ops.attributes import integers, window_of
 from ..ops.propagation import ElementRequest
 from ..support.sequences import pairwise, zip_strict
@@ -46,7 +46,8 @@ class Segment:
     """A candidate and the space that it runs over.
 
     `kind`: what is done with each element. `nodes`: the candidate, or all results of one variadic reduction. `space`: the space's
-    dimensions; for a reduce_window, the window's dimensions followed by the result's. `reduced`: which dimensions are reduced.
+    dimensions; for a reduce_window, the window's dimensions followed by the result's; for a dot of [*batch, m, k] and [*batch, k, n],
+    (*batch, m, k, n). `reduced`: which dimensions are reduced.
     """
 
     kind: SegmentKind
@@ -104,6 +105,10 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
         space = graph.nodes[node.operands[0]].shape
         reduced = tuple(d in integers(node, "dimensions") for d in range(len(space)))
         return (Segment(SegmentKind.REDUCE, nodes, space, reduced),)
+    if node.op == "dot":
+        (*batch, rows, terms), columns = graph.nodes[node.operands[0]].shape, node.shape[-1]
+        flags = (False,) * (len(batch) + 1) + (True, False)
+        return (Segment(SegmentKind.REDUCE, nodes, (*batch, rows, terms, columns), flags),)
     if node.op == "reduce_window":
         sizes = tuple(dimension.size for dimension in window_of(graph.nodes[nodes[0]]))
         # The window's dimensions are the outer ones, so that neighbouring results may share a row (mapping_choice.py).
@@ -131,8 +136,8 @@ def side_by_side(graph: Graph, node: int) -> int:
 
 
 def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[ElementRequest, ...]:
-    """The operand elements that the segment combines, or the element that it stores, at element `point` of its space. A
-    reduce_window's request has a guard: if it does not hold (padding), the initial value is used instead."""
+    """The operand elements that the segment combines, or the element that it stores, at element `point` of its space: of a dot the
+    two factors of a term. A reduce_window's request has a guard: if it does not hold (padding), the initial value is used instead."""
     node = graph.nodes[segment.node]
     position = unravel(point, segment.space)
     if segment.kind is SegmentKind.VALUE:
@@ -143,6 +148,10 @@ def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[ElementReque
         return tuple(ElementRequest(operand, position) for operand in node.operands[: len(node.operands) // 2])
     if node.op == "reduce_window":
         return (_window_element(graph, segment.node, position),)
+    if node.op == "dot":
+        *batch, row, term, column = position
+        factors = (*batch, row, term), (*batch, term, column)
+        return tuple(ElementRequest(operand, factor) for operand, factor in zip_strict(node.operands, factors))
     return (ElementRequest(node.operands[2], position),)
 
 
@@ -248,13 +257,15 @@ def top_rows(size: int, inner: int) -> RowMap:
     return found
 
 
-def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
+def match(size: int, flat: Index, rows: int, slice_size: int, guard: Guard = ()) -> RowMap | None:
     """The mapping under which row r of a segment of `size` elements touches slice r of a tensor that has `rows` slices of
-    `slice_size` elements each; None if there is none. `flat`: the tensor's element in terms of the segment's linear element."""
+    `slice_size` elements each; None if there is none. `flat`: the tensor's element in terms of the segment's linear element, which is
+    touched if `guard` holds."""
     if rows == 1:
         return row_map(size, [])
     row_parts: list[tuple[int, Digit]] = []
     rest = flat.constant
+    within_slice: list[tuple[int, Atom]] = []
     for coefficient, atom in flat.terms:
         if not isinstance(atom, Digit) or atom.variable.name != SPACE_VARIABLE or coefficient < 0:
             if coefficient < 0 or coefficient * max(atom.high, 1) >= slice_size:
@@ -271,9 +282,14 @@ def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
             cut = slice_size // coefficient
             row_parts.append((1, Digit(atom.variable, atom.stride * cut, atom.extent // cut)))
             rest += slice_size - coefficient
+            within_slice.append((coefficient, Digit(atom.variable, atom.stride, cut)))
         else:
             rest += coefficient * (atom.extent - 1)
-    if rest >= slice_size or flat.constant < 0:
+            within_slice.append((coefficient, atom))
+    low, high, inside = flat.constant, rest, normal(flat.constant, within_slice)
+    if guard and inside.high == rest:  # it holds all terms that are no row's, so that the guard may say more of them
+        low, high = range_under(inside, guard)
+    if high >= slice_size or low < 0:
         return None
     reached = 1
     parts: list[SegmentDigit] = []
@@ -285,12 +301,14 @@ def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
     return row_map(size, parts) if reached == rows else None
 
 
-def slice_size_of(flat: Index, row: Var) -> int | None:
-    """The slice size S in elements if `flat` is always in slice number `row`: `flat = S*row + rest`, 0 <= rest < S; else None."""
+def slice_size_of(flat: Index, row: Var, guard: Guard = ()) -> int | None:
+    """The slice size S in elements if `flat` is always in slice number `row`: `flat = S*row + rest`, with 0 <= rest < S if `guard`
+    holds; else None."""
     for coefficient, atom in flat.terms:
         if isinstance(atom, Digit) and atom.variable == row and atom.stride == 1 and atom.is_top:
             rest = flat - Index.of_var(row) * coefficient
-            if coefficient > 0 and row not in rest.variables and rest.low >= 0 and rest.high < coefficient:
+            low, high = range_under(rest, guard)
+            if coefficient > 0 and row not in rest.variables and low >= 0 and high < coefficient:
                 return coefficient
     return None
 
@@ -388,12 +406,12 @@ def spans_rows(segment: Segment, mapping: RowMap) -> bool:
     )
 
 
-def slices_under(loads: Iterable[tuple[int, Index]], row: Var) -> Mapping[int, int]:
+def slices_under(loads: Iterable[tuple[int, Index]], row: Var, guard: Guard = ()) -> Mapping[int, int]:
     """The slice size of each tensor of `loads` that is cut into rows. `loads`: (node, position in terms of the row and the position
-    within it)."""
+    within it), which are made if `guard` holds."""
     found: dict[int, int | None] = {}
     for node, flat in loads:
-        size = slice_size_of(flat, row)
+        size = slice_size_of(flat, row, guard)
         found[node] = size if node not in found or found[node] == size else None
     return {node: size for node, size in found.items() if size is not None}
 

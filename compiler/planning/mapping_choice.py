@@ -19,6 +19,7 @@ MIN_ROWS: int = 8  # with fewer rows, a nest cannot keep a machine's cores busy
 MIN_TOGETHER: int = 16  # with fewer results of a reduce_window in a row, one loop over all of them is better
 MOST_SCANNED: int = 512  # most neighbours in one row of a scan: their accumulators stay in L1
 FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each step waits for the previous one
+MOST_COLUMNS: int = 4096  # most columns of a product in one row: their sums stay in L1
 LONGEST_UNCUT_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
@@ -39,6 +40,8 @@ def choose(graph: Graph, segment: Segment, steps: Trace, target: Target, kin: Ca
         return _choose_elementwise(size, cuts or boundaries(conditions, segment.variable) or kin())
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
+    if node.op == "dot":
+        return _product_map(segment)
     if node.op == "reduce_general" and isinstance(target, GpuTarget):
         return _variadic_map(segment)
     together = side_by_side(graph, segment.node) if node.op == "reduce_window" else None
@@ -78,6 +81,18 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
         cut = piece * divisor_near(inner // piece, -(-wanted // piece))
         inner = cut if cut >= MIN_ROW else inner
     return top_rows(size, inner)
+
+
+def _product_map(segment: Segment) -> RowMap:
+    """A row of a matrix product is a row, with all of its columns if they are no more than MOST_COLUMNS."""
+    *_, terms, columns = segment.space
+    run = columns if columns <= MOST_COLUMNS else divisor_near(columns, MOST_COLUMNS)
+    stride = terms * columns
+    found = _one_row_each(
+        segment.size, [SegmentDigit(run, columns // run), SegmentDigit(stride, segment.size // stride)]
+    )
+    assert found is not None
+    return found
 
 
 def _variadic_map(segment: Segment) -> RowMap:

@@ -96,6 +96,10 @@ def _reduce(node: Node, empty: list[int]) -> Node:
     return _constant(reduce_identity(str(node.attributes["kind"]), node.dtype), node)
 
 
+def _dot(node: Node, empty: list[int]) -> Node:
+    return _constant(0, node)
+
+
 def _reduce_general(node: Node, empty: list[int]) -> Node:
     result = node.attributes["result"]
     assert isinstance(result, int)
@@ -117,6 +121,7 @@ def _first_operand(node: Node, empty: list[int]) -> Node:
 
 _EMPTY: dict[str, Callable[[Node, list[int]], Node]] = {
     "reduce": _reduce,
+    "dot": _dot,
     "reduce_general": _reduce_general,
     "pad": _pad,
     "concatenate": _concatenate,

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..ir.graph import Graph
-from ..ir.index_maps import Index, Var, linear, unravel
+from ..ir.index_maps import Guard, Index, Var, linear, unravel
 from ..ops.propagation import ElementRequest
 from ..ops.table import OPS, Cost
-from ..targets.targets import Target
+from ..targets.targets import GpuTarget, Target
 from .access import Trace, trace
 from .groups import Candidate, Group, carriers
 from .mapping import (
@@ -255,16 +255,17 @@ class Placer:
             return made, self.graph.nodes[request.node].element_count, request.node
 
         reason = "it shares no tensor that is cut into rows"
-        tested: set[tuple[int, Index]] = set()
+        tested: set[tuple[int, Index, Guard]] = set()
         for request in sorted(steps.steps, key=importance, reverse=True):
             node = request.node
-            if node not in nest.slices or request.guard:
+            guard = self._known_guard(request)
+            if node not in nest.slices or guard != request.guard:
                 continue
             flat = linear(request.position, self.graph.nodes[node].shape)
-            if (node, flat) in tested:
+            if (node, flat, guard) in tested:
                 continue
-            tested.add((node, flat))
-            mapping = match(segment.size, flat, nest.rows, nest.slices[node])
+            tested.add((node, flat, guard))
+            mapping = match(segment.size, flat, nest.rows, nest.slices[node], guard)
             if mapping is None:
                 reason = f"its rows do not follow those of %{node}"
                 continue
@@ -290,7 +291,7 @@ class Placer:
             if request.node in self.partial:
                 return f"%{request.node} is complete only after all rows"
             size = self.graph.nodes[request.node].element_count // nest.rows
-            found = slices_under([(request.node, flat)], nest.row)
+            found = slices_under([(request.node, flat)], nest.row, self._known_guard(request))
             if found.get(request.node) != size:
                 return f"it reads %{request.node} from other rows than its own: global"
         streams = nest.reads | {request.node for request, _ in steps.loads()}
@@ -300,6 +301,10 @@ class Placer:
             return "its row is cut into pieces that do not fit those of the nest"
         self._add(segment, nest, mapping, steps, reason)
         return None
+
+    def _known_guard(self, request: ElementRequest) -> Guard:
+        """The guard under which a nest reads the element of its own row. A GPU reads what a row has made without one."""
+        return () if isinstance(self.target, GpuTarget) else request.guard
 
     def _cuts_of_kin(self, segment: Segment, steps: Trace) -> set[int]:
         """The strides at which later element-wise segments of the same size that share a node with this one split their elements. In

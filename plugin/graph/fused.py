@@ -3,8 +3,9 @@ operators run.
 
     _UnaryOpsComposition   several unary operators in sequence
     _FusedBatchNormEx      a batch normalization, with a sum and an activation
+    _FusedMatMul           a product, with a bias and an activation, if a cluster may have the product
 
-Neither can be lowered to HLO, and a cluster may begin or end between their parts. But their kernels round differently from those of
+None can be lowered to HLO, and a cluster may begin or end between their parts. But their kernels round differently from those of
 the parts (a composition's exp differs from Exp in the last bit), and until a kernel of ours runs, a job must compute the numbers of
 its own graph. So the last part keeps the original operator: a fallback that has all parts uses the original, and so does a stitched
 graph outside of its clusters.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from .placed_graph import PlacedGraph, Port, device_type
 
@@ -89,6 +90,53 @@ def _take_normalization_apart(graph: Any, node: Any) -> str:
     return str(norm.name)
 
 
+FUSED_WITH_PRODUCT: Final = {
+    "BiasAdd": "BiasAdd",
+    "Add": "AddV2",
+    **{op: op for op in ("Relu", "Relu6", "Elu", "Sigmoid", "Tanh")},
+}
+"""An entry of a _FusedMatMul's `fused_ops` -> the operator that does the same to the product."""
+_OF_TWO: Final = ("BiasAdd", "Add")
+"""Those with an operand besides the product."""
+
+
+def operands_of_fused(product: Any) -> list[tuple[str, list[str]]]:
+    """What is fused onto a _FusedMatMul, in order: each entry of `fused_ops`, with the input text of its operand besides the product
+    (none or one)."""
+    others = [text for text in product.input[2:] if not text.startswith("^")]
+    found = []
+    for entry in product.attr["fused_ops"].list.s:
+        op = entry.decode()
+        taken = 1 if op in _OF_TWO else 0
+        found.append((op, others[:taken]))
+        others = others[taken:]
+    return found
+
+
+def take_product_apart(graph: Any, node: Any) -> Any | None:
+    """Splits a _FusedMatMul of a GraphDef, in place. Returns the NodeDef of its MatMul; None, and nothing is changed, if one of the
+    operators fused onto it is unknown."""
+    after = operands_of_fused(node)
+    if not after or any(op not in FUSED_WITH_PRODUCT for op, _ in after):
+        return None
+    original = node.SerializeToString(deterministic=True)
+    product = graph.node.add(name=f"{node.name}/stitchfleet_product", op="MatMul", device=node.device)
+    product.input.extend([*node.input[:2], *(name for name in node.input if name.startswith("^"))])
+    for name in ("T", "transpose_a", "transpose_b"):
+        product.attr[name].CopyFrom(node.attr[name])
+    parts = [str(product.name)]
+    for position, (op, others) in enumerate(after[:-1]):
+        part = graph.node.add(
+            name=f"{node.name}/stitchfleet_part_{position}", op=FUSED_WITH_PRODUCT[op], device=node.device
+        )
+        part.input.extend([parts[-1], *others])
+        part.attr["T"].CopyFrom(node.attr["T"])
+        parts.append(str(part.name))
+    op, others = after[-1]
+    _become_last_part(node, FUSED_WITH_PRODUCT[op], [parts[-1], *others], original, parts)
+    return product
+
+
 def _become_last_part(node: Any, op: str, inputs: list[str], original: bytes, parts: list[str]) -> None:
     dtype = node.attr["T"].type
     node.op = op
@@ -139,9 +187,8 @@ def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = 
             moved = {Port(parts[0], output): output for output in _NORMALIZATION_OUTPUTS}
         if read_outside - moved.keys():
             continue
-        inputs = list(graph.nodes[(parts or (last,))[0]].inputs)
-        if len(parts) == 2 and moved:
-            inputs.append(graph.nodes[parts[1]].inputs[1])
+        first, *others = (*parts, last)
+        inputs = [*graph.nodes[first].inputs, *(port for other in others for port in graph.nodes[other].inputs[1:])]
         yield Fused(original, last, parts, tuple(inputs), {Port(last, 0): 0, **moved})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound
+from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound, small_products
 from ..graph.node_defs import Refusal
 from ..while_loops import invariants, products, reads
 
@@ -18,7 +18,8 @@ class Prepared:
     """What the passes changed.
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
-    matrix products that were moved out of their loops. memory_bound_products: products that a cluster may have.
+    matrix products that were moved out of their loops. memory_bound_products, small_products: products that a cluster may have, the
+    small ones in loops.
     convolution_gradients, batch_products: gradients of convolutions and batches of products that two kernels can compute.
     einsums: those that became transposes and products.
     """
@@ -27,6 +28,7 @@ class Prepared:
     hoisted_reads: int
     hoisted_products: int
     memory_bound_products: int
+    small_products: int
     convolution_gradients: int
     batch_products: int
     einsums: int
@@ -54,4 +56,5 @@ def prepare(
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
     rows = products.hoist_products(graph, refusal)
-    return Prepared(freed, hoisted, rows, marked, gradients, batches, expanded)
+    small = small_products.mark(graph, operand_shapes)
+    return Prepared(freed, hoisted, rows, marked, small, gradients, batches, expanded)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph.control_flow import Liveness, analyse
+from ..graph.fused import FUSED_WITH_PRODUCT, operands_of_fused
 from ..graph.node_defs import Refusal, serialized, without_inputs
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
@@ -34,8 +35,6 @@ ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
 _PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
 _REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze StridedSlice Transpose Unpack".split())
 """Operators that are copied to before the loop with an operand of a product."""
-_FUSED = {"BiasAdd": "BiasAdd", "Add": "AddV2", **{op: op for op in ("Relu", "Relu6", "Elu", "Sigmoid", "Tanh")}}
-"""An entry of a _FusedMatMul's `fused_ops` -> the operator that does the same to the product."""
 _INT32, _VARIANT = 3, 21
 """DataType numbers; a list is a variant."""
 
@@ -121,7 +120,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     if not before:
         return False
     inside = _operators_inside(product.proto, len(before))
-    if any(op not in _FUSED for op, _ in inside):
+    if any(op not in FUSED_WITH_PRODUCT for op, _ in inside):
         return False
     rows = _rows_product(product.proto, [str(made.proto.input[0]), *before], len(inside))
     if refusal(bytes(rows.SerializeToString())):
@@ -155,7 +154,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     nodes = [add("", f"inside_{i}", []) for i in range(len(inside))] + [product.proto]
     _become(nodes[0], "TensorListGetItem", items, element_dtype=dtype)
     for (op, others), one, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
-        _become(node, _FUSED[op], [one.name, *others], T=dtype)
+        _become(node, FUSED_WITH_PRODUCT[op], [one.name, *others], T=dtype)
     return True
 
 
@@ -166,11 +165,9 @@ def _operators_inside(product: Any, before: int) -> list[tuple[str, list[str]]]:
     before: the number of the product's operands, besides the rows, that are known before the loop. The first is the matrix."""
     if product.op != "_FusedMatMul":  # a look at an attribute that it lacks would add it
         return []
-    others = [text for text in product.input[2:] if not text.startswith("^")]
     inside: list[tuple[str, list[str]]] = []
     taken = 0
-    for op in (text.decode() for text in product.attr["fused_ops"].list.s):
-        inputs = others[taken : taken + 1] if op in ("BiasAdd", "Add") else []
+    for op, inputs in operands_of_fused(product):
         taken += len(inputs)
         if inside or taken >= before:
             inside.append((op, inputs))

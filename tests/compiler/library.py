@@ -438,6 +438,48 @@ def expensive_column(rows: int, columns: int) -> Graph:
     return m.done(m.op("multiply", x, m.spread(m.op("exp", v), shape, 1)))
 
 
+def gru_cell(batch: int, size: int) -> Graph:
+    """Two products of a joined row, the second of which needs the first: a gated recurrent unit."""
+    m = Maker("gru_cell")
+    x, h = m.parameter(batch, size), m.parameter(batch, size)
+    gates, candidate, bias = m.parameter(2 * size, 2 * size), m.parameter(2 * size, size), m.parameter(2 * size)
+    shape = (batch, 2 * size)
+    gate = m.op("dot", m.op("concatenate", x, h, dimension=1), gates)
+    gate = m.op("logistic", m.op("add", gate, m.spread(bias, shape, 1)))
+    reset, update = (
+        m.op("slice", gate, start=(0, i * size), limit=(batch, (i + 1) * size), strides=(1, 1)) for i in (0, 1)
+    )
+    new = m.op("tanh", m.op("dot", m.op("concatenate", x, m.op("multiply", reset, h), dimension=1), candidate))
+    kept = m.op("multiply", update, h)
+    return m.done(m.op("add", kept, m.op("multiply", m.shifted(m.op("negate", update), 1.0), new)))
+
+
+def product_softmax(rows: int, terms: int, columns: int, dtype: DType = DType.F32) -> Graph:
+    """A product whose left factor is computed and whose row is reduced."""
+    m, shape = Maker("product_softmax"), (rows, columns)
+    logits = m.op("dot", m.op("sin", m.parameter(rows, terms, dtype=dtype)), m.parameter(terms, columns, dtype=dtype))
+    weights = m.op("exp", m.op("subtract", logits, m.spread(m.reduce(logits, 1, kind="max"), shape, 0)))
+    return m.done(m.op("divide", weights, m.spread(m.reduce(weights, 1), shape, 0)), logits)
+
+
+def turned_products(rows: int, terms: int, columns: int) -> Graph:
+    """A product and its two gradients: both factors are read the other way round too."""
+    m = Maker("turned_products")
+    x, w, dy = m.parameter(rows, terms), m.parameter(terms, columns), m.parameter(rows, columns)
+    dx = m.op("dot", dy, m.op("transpose", w, permutation=(1, 0)))
+    dw = m.op("dot", m.op("transpose", x, permutation=(1, 0)), m.op("tanh", dy))
+    return m.done(m.op("dot", x, w), dx, dw)
+
+
+def batch_of_products(batch: int, rows: int, terms: int, columns: int) -> Graph:
+    """Attention: scores, their softmax, and the values that they weigh."""
+    m, shape = Maker("batch_of_products"), (batch, rows, columns)
+    q, k, v = m.parameter(batch, rows, terms), m.parameter(batch, columns, terms), m.parameter(batch, columns, terms)
+    scores = m.op("dot", q, m.op("transpose", k, permutation=(0, 2, 1)))
+    weights = m.op("exp", m.op("subtract", scores, m.spread(m.reduce(scores, 2, kind="max"), shape, 0, 1)))
+    return m.done(m.op("dot", m.op("divide", weights, m.spread(m.reduce(weights, 2), shape, 0, 1)), v))
+
+
 LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "softmax": lambda: softmax(65, 128),
     "softmax_odd": lambda: softmax(37, 45),
@@ -464,6 +506,16 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "lstm_cell": lambda: lstm_cell(5, 64),
     "matrix_transpose": lambda: matrix_transpose(130, 96),
     "matrix_transpose_odd": lambda: matrix_transpose(67, 53),
+    "gru_cell": lambda: gru_cell(33, 20),
+    "gru_cell_tiny": lambda: gru_cell(9, 2),
+    "product_softmax": lambda: product_softmax(20, 17, 40),
+    "product_softmax_narrow": lambda: product_softmax(50, 30, 5),
+    "product_softmax_wide": lambda: product_softmax(9, 7, 250),
+    "product_softmax_half": lambda: product_softmax(9, 30, 20, DType.F16),
+    "product_softmax_double": lambda: product_softmax(9, 30, 21, DType.F64),
+    "product_of_very_many_columns": lambda: product_softmax(3, 5, 6000),
+    "turned_products": lambda: turned_products(20, 36, 50),
+    "batch_of_products": lambda: batch_of_products(5, 12, 16, 20),
     "attention_pool": lambda: attention_pool(20, 50, 36),
     "crossed_rows": crossed_rows,
     "cut_two_ways": cut_two_ways,

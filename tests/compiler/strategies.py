@@ -9,6 +9,7 @@ Extents are small and odd on purpose: 1, primes, now and then 0, and some just a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
@@ -360,6 +361,20 @@ class _Grower:
         build(self.builder, "reduce", (x,), kind=str(self.choose(kinds)), dimensions=dimensions)
         return True
 
+    def dot(self) -> bool:
+        x = self.pick(
+            lambda node: len(node.shape) >= 2 and node.dtype.is_float and node.element_count <= LARGEST_NODE // 4
+        )
+        if x is None:
+            return False
+        *batch, rows, terms = self.node(x).shape
+        columns = self.choose(EXTENTS)
+        assert isinstance(columns, int)
+        if math.prod(batch) * max(terms, rows) * columns > LARGEST_NODE:
+            columns = 1
+        build(self.builder, "dot", (x, self.partner((*batch, terms, columns), self.node(x).dtype)))
+        return True
+
     def argmax(self) -> bool:
         """A variadic reduce: the largest (or smallest) value and where it is; both results are nodes of the graph."""
         x = self.pick(lambda node: len(node.shape) >= 1 and node.dtype is not DType.PRED)
@@ -484,7 +499,7 @@ class _Grower:
             *(self.broadcast, self.reduce) * 3,
             *(self.comparison, self.selection, self.conversion, self.reshape, self.transpose) * 2,
             *(self.slice, self.pad, self.concatenate, self.reverse, self.iota, self.argmax),
-            *(self.patches, self.reduce_window, self.gather, self.scatter, self.dynamic_slice),
+            *(self.patches, self.reduce_window, self.gather, self.scatter, self.dynamic_slice, self.dot),
         )
         family = self.choose(families)
         assert callable(family)

@@ -35,7 +35,8 @@ class Writer:
                 element = f"({guard_text(value.guard, self.bound_plus)} ? {element} : ({STORAGE_TYPE[dtype]})0)"
             return load_text(dtype, element)
         if isinstance(value, loops.LoadLocal):
-            return f"{value.local}[{index_text(value.index)}]"
+            element = f"{value.local}[{index_text(value.index)}]"
+            return f"({guard_text(value.guard, self.bound_plus)} ? {element} : 0)" if value.guard else element
         if isinstance(value, loops.Compute):
             return cpp_expression(value.node, value.dtypes, value.operands)
         if isinstance(value, loops.Merge):

@@ -77,6 +77,8 @@ class CpuWriter(Writer):
             yield from self._collapse(statement, pad)
         elif isinstance(statement, loops.Scan):
             yield from self._scan(statement, pad)
+        elif isinstance(statement, loops.Product):
+            yield from self._product(statement, pad)
         elif isinstance(statement, loops.Fold):
             return  # one worker runs the whole loop
         elif isinstance(statement, Loop):
@@ -116,6 +118,20 @@ class CpuWriter(Writer):
         yield f"{pad}const {REGISTER_TYPE[dtype]} {name} = {round_text(dtype, f'({REGISTER_TYPE[dtype]}){target}')};"
         if wide is DType.F64 and dtype is not wide:
             yield f"{pad}{target} = __builtin_fabsf({name}) < __builtin_inff() ? {target} : (double){name};"
+
+    def _product(self, statement: loops.Product, pad: str) -> Iterator[str]:
+        term, columns = statement.term.name, statement.column.extent
+        extents = f"{columns}, " if self.facts.for_many_shapes else ""
+        function = "stitch_product_open" if self.facts.for_many_shapes else f"stitch_product<{columns}>"
+        ctype = REGISTER_TYPE[statement.dtype]
+        yield f"{pad}{function}("
+        yield f"{pad}    {extents}{statement.term.extent}, {statement.local} + {index_text(statement.offset)},"
+        yield f"{pad}    [&](int {term}) __attribute__((always_inline)) -> {ctype} {{"
+        yield from self.body(statement.left, len(pad) // 2 + 3)
+        yield f"{pad}      return {statement.factor};"
+        yield f"{pad}    }},"
+        place = index_text(statement.right.index - Index.of_var(statement.column))
+        yield f"{pad}    [&](int {term}) __attribute__((always_inline)) {{ return b{statement.right.buffer} + ({place}); }});"
 
     # ---- loops ------------------------------------------------------------------------------------------------------------
 

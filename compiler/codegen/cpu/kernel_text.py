@@ -280,7 +280,8 @@ TURNS = ("stitch_sin", "stitch_cos", "stitch_tan")
 
 
 def translation_unit(kernels: Iterable[str]) -> str:
-    """The text of a whole compilation: the ABI, the prelude and the elementary functions, then the kernels."""
+    """The text of a whole compilation: the ABI, the prelude and the elementary functions, those of products if there are any, then
+    the kernels."""
     texts = tuple(kernels)
     files = resources.files(c)
     head = [(resources.files(kernel) / "stitch_abi.h").read_text()]
@@ -288,4 +289,6 @@ def translation_unit(kernels: Iterable[str]) -> str:
     called = [name for name in TURNS if any(f"{name}(" in text for text in texts)]
     if called:
         head += [*(f"#define STITCH_CALLS_{name} 1" for name in called), (files / "kernel_trigonometry.h").read_text()]
+    if any("stitch_product" in text for text in texts):
+        head.append((resources.files(__package__) / "kernel_product.h").read_text())
     return "\n".join([*head, _HEAD, *texts])

@@ -39,6 +39,7 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
     "cross_entropy": lambda: library.cross_entropy(160, 8000),
     "batch_norm": lambda: library.batch_norm(8, 28, 28, 64),
     "embedding": lambda: library.embedding(1024, 256, 8000),
+    "gru_cell": lambda: library.gru_cell(64, 36),
     "softmax_tiny_rows": lambda: library.softmax(10_000, 4),
     "embedding_gradient": lambda: library.embedding_gradient(64, 256, 1000),
     "column_sum_wide": lambda: library.column_sum(12, 30_720),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -126,6 +127,9 @@ def test_explain_says_what_was_merged_and_draws_it(
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")
 
 
+LARGE_LAYERS = re.sub(r"\b32\b", "1200", re.sub(r"\b8\b", "300", LAYERS))
+"""Their products are too large for a kernel."""
+
 MISTAKES = [
     ("missing.hlo", None, "missing.hlo: No such file or directory"),
     ("a.hlo", "HloModule m\nENTRY e {\n  x = f32[2] negate(y)\n}", "line 3, column 3: given operand y"),
@@ -133,8 +137,8 @@ MISTAKES = [
     ("a.hlo", "", "given 'the end', expected 'HloModule'"),
     (
         "a.hlo",
-        "HloModule m\nENTRY e {\n  x = f32[2,2] parameter(0)\n"
-        "  ROOT y = f32[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}",
+        "HloModule m\nENTRY e {\n  x = f32[300,300] parameter(0)\n"
+        "  ROOT y = f32[300,300] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}",
         "1 unsupported ops: dot y: a matrix product, left to the library",
     ),
 ]
@@ -269,7 +273,7 @@ def test_a_whole_step_is_compiled_stitch_op_by_stitch_op(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
 ) -> None:
     path = tmp_path / "step.hlo"
-    path.write_text(LAYERS)
+    path.write_text(LARGE_LAYERS)
     assert _run(CompileCommand(), path, *words) == 0
     out = capsys.readouterr().out
     assert expected in out
@@ -281,7 +285,7 @@ def test_explain_lists_a_steps_stitch_ops_and_what_stays_outside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "step.hlo"
-    path.write_text(LAYERS)
+    path.write_text(LARGE_LAYERS)
     assert _run(ExplainCommand(), path) == 0
     out = capsys.readouterr().out
     assert "6 ops in 2 stitch ops, 2 ops outside" in out
@@ -302,7 +306,7 @@ def test_a_stitch_op_that_cannot_be_a_cuda_kernel_costs_the_others_nothing(
 
     monkeypatch.setattr("stitchfleet.compiler.pipeline.cuda.plan_for_gpu", refuse)
     path = tmp_path / "step.hlo"
-    path.write_text(LAYERS)
+    path.write_text(LARGE_LAYERS)
     assert _run(CompileCommand(), path, "--target", "cuda", "--stop-after", "source") == 1
     told = capsys.readouterr()
     assert told.err == "stitchfleet compile: no kernel for stitch_1: too large for it\n"

@@ -344,16 +344,44 @@ def test_constants_of_every_type() -> None:
     assert g.tolist() == [-128, 127]
 
 
+DOTS = {
+    "ik,kj->ij": "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "ki,jk->ij": "lhs_contracting_dims={0}, rhs_contracting_dims={1}",
+    "bik,bjk->bij": "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}",
+    "ikb,kjb->bij": "lhs_batch_dims={2}, rhs_batch_dims={2}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "hik,kj->hij": "lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+    "ikl,jlk->ij": "lhs_contracting_dims={1,2}, rhs_contracting_dims={2,1}",
+    "ak,bkc->abc": "lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+}
+
+
+@pytest.mark.parametrize("equation", DOTS)
+def test_a_small_dot_is_one_op_whatever_its_dimensions_are_called(equation: str) -> None:
+    extents = {"i": 4, "j": 5, "k": 3, "l": 6, "b": 2, "h": 7, "a": 8, "c": 9}
+    lhs, rhs, result = equation.replace("->", ",").split(",")
+    shapes = [",".join(str(extents[letter]) for letter in letters) for letters in (lhs, rhs, result)]
+    graph = _graph(
+        f"""  x = f32[{shapes[0]}] parameter(0)
+  y = f32[{shapes[1]}] parameter(1)
+  ROOT r = f32[{shapes[2]}] dot(x, y), {DOTS[equation]}"""
+    )
+    assert _ops(graph).count("dot") == 1
+    rng = np.random.default_rng(4)
+    x, y = (rng.standard_normal([extents[letter] for letter in letters]).astype(np.float32) for letters in (lhs, rhs))
+    (found,) = _run(graph, x, y)
+    np.testing.assert_allclose(found, np.einsum(equation, x, y), rtol=1e-5, atol=1e-5)
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
 def test_unsupported_ops_are_all_listed_with_their_origin_and_reason() -> None:
     text = _module(
-        """  x = f32[2,2] parameter(0)
-  d = f32[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_type="MatMul" op_name="layer/MatMul"}
-  c = f32[2,2] custom-call(d), custom_call_target="Sharding", sharding={devices=[1,2]0,1}
-  s = f32[2,2] sort(x), dimensions={0}, to_apply=sum
-  ROOT r = (f32[2,2], f32[2,2]) tuple(c, s)""",
+        """  x = f32[300,300] parameter(0)
+  d = f32[300,300] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_type="MatMul" op_name="layer/MatMul"}
+  c = f32[300,300] custom-call(d), custom_call_target="Sharding", sharding={devices=[1,2]0,1}
+  s = f32[300,300] sort(x), dimensions={0}, to_apply=sum
+  ROOT r = (f32[300,300], f32[300,300]) tuple(c, s)""",
         ADD,
     )
     with pytest.raises(UnsupportedHloError) as caught:
@@ -380,7 +408,11 @@ def test_unsupported_ops_are_all_listed_with_their_origin_and_reason() -> None:
         ("  ROOT y = f32[] dot(x, x), lhs_contracting_dims={5}, rhs_contracting_dims={0}", "do not fit"),
         ("  ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, rhs_contracting_dims={0,1}", "do not fit"),
         ("  ROOT y = f32[3,2] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={1}", "do not fit"),
-        ("  ROOT y = f32[3,3] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "left to the library"),
+        (
+            "  one = f32[] constant(1)\n  b = f32[300,300] broadcast(one), dimensions={}\n"
+            "  ROOT y = f32[300,300] dot(b, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+            "left to the library",
+        ),
         (
             "  r = f32[1,2,3] reshape(x)\n  ROOT y = f32[7] dot(r, x), lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}",
             "whose operands give",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
 from stitchfleet.compiler.planning.access import trace
 from stitchfleet.compiler.planning.mapping import (
@@ -73,10 +74,13 @@ def test_every_chosen_mapping_covers_its_space_and_is_legal() -> None:
     for name, make in LIBRARY.items():
         graph = make()
         for i, node in enumerate(graph.nodes):
-            if node.op not in ("reduce", "reduce_general", "reduce_window", "exp", "select", "transpose"):
+            if node.op not in ("reduce", "reduce_general", "reduce_window", "dot", "exp", "select", "transpose"):
                 continue
             for segment in segments_of(graph, (i,)):
-                stored = lambda other, i=i, graph=graph: other != i and graph.nodes[other].op.startswith("reduce")  # noqa: E731
+
+                def stored(other: int, i: int = i, graph: Graph = graph) -> bool:
+                    return other != i and graph.nodes[other].op.startswith(("reduce", "dot"))
+
                 steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), stored)
                 mapping = choose(graph, segment, steps, CPU)
                 assert mapping.rows * mapping.inner == segment.size, name
