@@ -39,6 +39,7 @@ class Fit:
 
 
 def rounded(value: Any, bits: int) -> Any:
+    """The float (bits = 24) or double (bits = 53) nearest to `value`, as an mpf."""
     if bits == 24:
         return mpf(struct.unpack("f", struct.pack("f", float(value)))[0])
     return mpf(float(value))
@@ -108,6 +109,7 @@ def solve(fit: Fit) -> tuple[list[Any], Any]:
 
 
 def text(value: Any, bits: int) -> str:
+    """`value` as a hexadecimal literal of C: a float's if `bits` is 24, else a double's."""
     mantissa, exponent = float(value).hex().split("p")
     head, _, digits = mantissa.partition(".")
     digits = digits.rstrip("0")

@@ -1,8 +1,8 @@
 """How ill-conditioned the framework's results are: by how much they move when their inputs move in the last place.
 
-Two right implementations of a graph may differ by some multiples of that, and by more only if they compute another thing. It is
-measured, so it tells something also where the oracle's bound does not (behind a comparison of nearly equal numbers). Source: Higham,
-"Accuracy and Stability of Numerical Algorithms", section 1.6.
+Two right implementations of a graph may differ by a small multiple (SLACK) of this movement; if they differ by more, they
+compute different things. The movement is measured, so it is known even if the oracle's bound is infinite (after a comparison of
+nearly equal numbers). Source: Higham, "Accuracy and Stability of Numerical Algorithms", section 1.6.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ Reference: TypeAlias = "Callable[[Sequence[Array]], Sequence[Array]]"
 """The framework's own function from a graph's inputs to its outputs. It may raise RefusedInputsError."""
 
 RUNS: Final = 4
-"""Runs on moved inputs. With the largest move of four, SLACK leaves a sum of random roundings less than one chance in 10^4."""
+"""Runs on moved inputs. With four runs, the error of a sum of random roundings exceeds SLACK times the largest move with a
+probability below 10^-4."""
 SLACK: Final = 16.0
 """How many times as far as the largest move two right results may be apart: rounding within the operators adds to what the inputs'
 last place does."""
 
 
 class RefusedInputsError(Exception):
-    """The framework's operators raise an error on these inputs (an index out of range, for example); the text is theirs, in one
-    line."""
+    """The framework's operators raise an error on these inputs (an index out of range, for example). The text is the
+    framework's, in one line."""
 
 
 def largest_moves(

@@ -43,7 +43,8 @@ Ranges: TypeAlias = "tuple[slice, ...] | None"
 
 SAMPLED_WHOLE: Final = 8
 SAMPLED_SHARE: Final = 1 / 16
-"""A region of more than SAMPLED_WHOLE slices is sampled: that many slices, and this share of the others."""
+"""Of a region of more than SAMPLED_WHOLE slices, only SAMPLED_WHOLE slices and the share SAMPLED_SHARE of the others are
+computed."""
 
 
 def evaluate_sample(

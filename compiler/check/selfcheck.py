@@ -58,7 +58,11 @@ class CheckOptions:
     The oracle costs about 0.1 s per million input elements and run (0.4 s if an op is a library function), so a graph with more input
     elements than `large_elements` is run on fewer inputs; among them are mixed ones, which hold every regime. Above `huge_elements`
     only mixed inputs are used, followed by valid numbers if these leave much undecided (a column's sum over rows of all regimes). For
-    large outputs the oracle computes a sample (oracle.evaluate_sample); the framework's own result is compared with all elements."""
+    large outputs the oracle computes a sample (oracle.evaluate_sample); the framework's own result is compared with all elements.
+
+    seed: of the inputs. time_limit_s: of one child. threads: of the kernel's runs. processes: checks side by side. skip:
+    whether kernels are not checked at all.
+    """
 
     regimes: tuple[Regime, ...] = REGIMES
     large_regimes: tuple[Regime, ...] = (Regime.NORMAL, Regime.MIXED)

@@ -1,5 +1,5 @@
-"""HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient; and matrix
-products that are none, since one side or the sum is of extent 1.
+"""HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient; and
+memory-bound matrix products (outer products, and products of a matrix with a vector).
 
 Formulas: Ioffe and Szegedy, Batch Normalization (2015), with the variance taken in two passes (sum of squared
 deviations). XLA's own expander takes E[x^2] - E[x]^2, which loses all digits if the mean is large compared with the
@@ -134,8 +134,8 @@ def batch_norm_gradient(
 
 
 def is_memory_bound(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
-    """Whether a dot of operands of these shapes reads each of them once for each element of the other, so that its time is memory's:
-    an outer product, or products of a matrix with a vector."""
+    """Whether a dot of operands of these shapes is memory-bound: an outer product (the summed dimensions have one element), or
+    products of a matrix with a vector (the own dimensions of one operand have one element)."""
     own = [math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))]
     return 1 in (*own, math.prod(lhs[i] for i in numbers.summed[0]))
 
@@ -172,8 +172,9 @@ def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
     """Adds the nodes of a dot to `builder`: both operands broadcast to (batch, own dimensions of lhs, of rhs, summed ones),
-    multiplied, and summed. Returns the node index of the result, of shape (batch, own of lhs, own of rhs). Operands are node indices
-    of one float dtype; the memory for all terms is not meant to exist, so this is for dots that `is_memory_bound`."""
+    multiplied, and summed. Returns the node index of the result, of shape (batch, own of lhs, own of rhs). Operands are node
+    indices of one float dtype. Only for dots for which `is_memory_bound` holds: a kernel must not store the products in
+    memory."""
     shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
     own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
     batch, summed = ([shapes[0][i] for i in dimensions[0]] for dimensions in (numbers.batch, numbers.summed))

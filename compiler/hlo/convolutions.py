@@ -1,4 +1,4 @@
-"""Convolutions of each feature by itself, written out in the compiler's ops: their time is memory's.
+"""Depthwise convolutions and their gradients, written out in the compiler's ops, because they are memory-bound.
 
     depthwise convolution        y[b, p, g m]  = sum over t        of  x[b, p s + t, g]    w[t, g m]
     gradient of its input        x'[b, p, g]   = sum over t, m     of  y'[b, p + t, g m]   w[t, g m]     (w turned, y' dilated by s)
@@ -57,8 +57,8 @@ def depthwise(
     window: Sequence[WindowDimension],
     result: Shape,
 ) -> int:
-    """Adds the nodes of a convolution that `is_depthwise` to `builder`. Operands are node indices of one float dtype; `result` is the
-    convolution's shape. Returns the node index of the result."""
+    """Adds the nodes of a convolution for which `is_depthwise` holds to `builder`. Operands are node indices of one float
+    dtype; `result` is the convolution's shape. Returns the node index of the result."""
     by_batch = numbers.batch_groups > 1
     pixels, taps = ([f"{kind} {i}" for i in range(len(window))] for kind in ("pixel", "tap"))
     sizes = [result[i] for i in numbers.result[2]] if by_batch else [item.size for item in window]

@@ -59,14 +59,15 @@ class HloShape:
 
 @dataclass(frozen=True)
 class DotDimensions:
-    """The dimensions of a dot's operands that are summed over, and those that both have: of the left operand and, in the same order,
-    of the right one. The result has the dimensions that both have, the left one's own, the right one's own."""
+    """The contracting dimensions (`summed`) and the batch dimensions of a dot, each as (dimensions of the left operand,
+    dimensions of the right operand in the same order). The result has the batch dimensions, then the other dimensions of the
+    left operand, then those of the right operand."""
 
     summed: tuple[tuple[int, ...], tuple[int, ...]]
     batch: tuple[tuple[int, ...], tuple[int, ...]]
 
     def fits(self, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> bool:
-        """Whether operands of these shapes have the dimensions, each named once, with the same extents in both."""
+        """Whether operands of these shapes have the dimensions, each named once, with equal extents in both operands."""
         shapes = (lhs, rhs)
         named = [(*self.batch[side], *self.summed[side]) for side in (0, 1)]
         if any(len(set(names)) < len(names) or not set(names) <= set(range(len(s))) for names, s in zip(named, shapes)):
@@ -75,7 +76,8 @@ class DotDimensions:
         return first == second and len(self.batch[0]) == len(self.batch[1])
 
     def own(self, side: int, rank: int) -> tuple[int, ...]:
-        """The dimensions that only operand `side` has, which has `rank` dimensions."""
+        """The dimensions of operand `side` (0: left, 1: right) that are neither batch nor contracting dimensions, ascending.
+        rank: the operand's number of dimensions."""
         return tuple(i for i in range(rank) if i not in self.summed[side] and i not in self.batch[side])
 
 
@@ -84,8 +86,8 @@ class ConvolutionDimensions:
     """Which dimensions of a convolution's operands and result are what: (first, second, spatial ones in order). First and second are
     batch and feature of the left operand and of the result, and input feature and output feature of the right one, the filter.
 
-    feature_groups, batch_groups: the groups that the left operand's features or its batch, and the output features, are divided
-    into.
+    feature_groups, batch_groups: number of groups into which the left operand's features, or its batch, and the output features
+    are divided.
     """
 
     lhs: tuple[int, int, tuple[int, ...]]

@@ -22,7 +22,8 @@ from .metadata import ABI_VERSION, KernelError, KernelMetadata
 ALWAYS_PARALLEL: Final = 0
 REVERSED: Final = 1
 AS_THE_POOL: Final = 2
-"""Kinds of runtimes that test_runtime.c can make."""
+"""Kinds of runtimes that test_runtime.c can make: one that always uses all threads, one that runs the tasks one by one in
+reverse order, and one that shares work as a job's thread pool does."""
 
 
 @lru_cache(maxsize=1)

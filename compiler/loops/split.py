@@ -21,7 +21,8 @@ LEAST_PART: Final = 8
 """Least extent of a vector loop that is cut, and least average length of its parts: short loops are faster as masked vectors."""
 MOST_PARTS: Final = 64
 MOST_GROWTH: Final = 3
-"""Most parts of a loop around others, and how many times as many statements they may have: what has no guard is repeated in each."""
+"""A loop around other loops is cut into at most MOST_PARTS parts, which have at most MOST_GROWTH times its statements in all:
+every part repeats the statements without a guard."""
 _KNOWN: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine, loops.Assign)
 
 

@@ -49,7 +49,7 @@ class Chain:
     warps: float = 0.0
 
     def ns(self, target: GpuTarget) -> float:
-        """Its time."""
+        """The time of the work item in ns."""
         steps = self.rounds * target.round_ns + self.turns * target.turn_ns + self.warps * target.reduce_warp_ns
         return target.item_ns + steps
 
@@ -58,8 +58,8 @@ class Chain:
 class NestWork:
     """What a nest has to do. Only `blocks`, the work items of its blocks, and `chain` depend on the launch.
 
-    bytes_moved: read and written by all loops. bytes_again: those of them that an earlier phase or loop has touched. compute_ns: time
-    of the arithmetic with all of the device's lanes busy. chain: of one work item.
+    bytes_moved: read and written by all loops. bytes_again: the part of bytes_moved that an earlier phase or loop has touched.
+    compute_ns: time of the arithmetic with all of the device's lanes busy. chain: of one work item.
     """
 
     bytes_moved: int
@@ -82,7 +82,7 @@ class PhaseWork:
 
     @property
     def bytes_again(self) -> int:
-        """The part of them that an earlier phase has touched."""
+        """The part of `bytes_moved` that an earlier phase or loop has touched."""
         return sum(nest.bytes_again for nest in self.nests)
 
     @property
@@ -106,14 +106,14 @@ class PhaseCost:
 
     @property
     def ns(self) -> float:
-        """The time of the phase."""
+        """The time of the phase in ns."""
         parts = (self.memory_ns, self.latency_ns, self.compute_ns)
         together: float = sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
         return max(self.alone_ns, together)
 
     @property
     def bound(self) -> str:
-        """What takes most of that time, in words: "memory", "latency", "arithmetic" or "one block"."""
+        """What takes most of the phase's time, in words: "memory", "latency", "arithmetic" or "one block"."""
         if self.alone_ns == self.ns:
             return "one block"
         parts = {"memory": self.memory_ns, "latency": self.latency_ns, "arithmetic": self.compute_ns}
@@ -133,7 +133,7 @@ class KernelCost:
 
     @property
     def ns(self) -> float:
-        """The time of a call: launch, barriers, spilled registers and all phases."""
+        """The time of a call in ns: launch, barriers, spilled registers and all phases."""
         return self.launch_ns + self.barriers_ns + self.spill_ns + sum(phase.ns for phase in self.phases)
 
     def __str__(self) -> str:

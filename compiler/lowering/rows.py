@@ -55,8 +55,8 @@ LONG_SUM = 16384  # a sum over a longer row is cut into blocks, so that a lane a
 BLOCK = 4096
 CHAINS = {16: 8, 32: 4}
 """By the largest number of results that all rows of a task share: accumulators per result, used in rotation row by row. With one
-accumulator, each row would wait about seven cycles for the addition of the previous row, whose result is still in the store buffer.
-"""
+accumulator, each row would wait about seven cycles for the addition of the previous row, whose result is still in the store
+buffer."""
 FEWEST_ROWS = 64
 """With fewer rows, several accumulators (CHAINS) are not worth their final addition."""
 

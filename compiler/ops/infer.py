@@ -165,7 +165,7 @@ def compare(request: NewNode) -> ShapeAndType:
 
 
 def select(request: NewNode) -> ShapeAndType:
-    """A pred and two operands of one dtype, all of one shape; the result is as the latter two."""
+    """The second operand's shape and dtype. The operands are a pred and two operands of one dtype, all of one shape."""
     predicate, on_true, on_false = request.operands
     if predicate.dtype is not DType.PRED or on_true.dtype is not on_false.dtype:
         raise request.fail([node.dtype.value for node in request.operands], "pred and twice the same dtype")
@@ -186,7 +186,7 @@ def bitcast_convert(request: NewNode) -> ShapeAndType:
 
 
 def reduce_precision(request: NewNode) -> ShapeAndType:
-    """As its operand, a float; the format has at least one bit of exponent and none or more of mantissa."""
+    """The operand's shape and dtype, which is a float. `exponent_bits` is at least 1, `mantissa_bits` at least 0."""
     if request.attribute("exponent_bits", int) < 1 or request.attribute("mantissa_bits", int) < 0:
         raise request.fail(dict(request.attributes), "exponent_bits >= 1 and mantissa_bits >= 0")
     return elementwise(is_float, "a float dtype")(request)
@@ -321,7 +321,7 @@ def concatenate(request: NewNode) -> ShapeAndType:
 
 
 def reverse(request: NewNode) -> ShapeAndType:
-    """As its operand; `dimensions` are distinct dimensions of it."""
+    """The operand's shape and dtype. `dimensions` are distinct dimensions of the operand."""
     source = request.operands[0]
     request.dimension_numbers("dimensions", len(source.shape))
     return source.shape, source.dtype
@@ -402,7 +402,8 @@ def reduce_window(request: NewNode) -> ShapeAndType:
 
 
 def scan(request: NewNode) -> ShapeAndType:
-    """As its operand. `dimension` is scanned from the second operand, whose shape is the operand's without it."""
+    """The first operand's shape and dtype. The second operand has the scan's start values: the first operand's shape without
+    `dimension`."""
     source, start = request.operands
     _reduce_kind(request, source.dtype)
     dimension = request.attribute("dimension", int)
@@ -459,8 +460,8 @@ def gather(request: NewNode) -> ShapeAndType:
 
 
 def scatter(request: NewNode) -> ShapeAndType:
-    """As its first operand. The updates have the indices' batch dimensions and, at `offset_dims`, a window that fits the
-    operand."""
+    """The first operand's shape and dtype. The updates have the indices' batch dimensions and, at `offset_dims`, a window that
+    fits the operand."""
     source, indices, updates = request.operands
     numbers = request.attribute("scatter", GatherDimensions)
     _reduce_kind(request, source.dtype, (*REDUCE_KINDS, "replace"))
@@ -484,7 +485,8 @@ def _check_starts(request: NewNode, starts: Sequence[Node], rank: int) -> None:
 
 
 def dynamic_slice(request: NewNode) -> ShapeAndType:
-    """`sizes`, of an array and one integer scalar per dimension that says where the slice starts."""
+    """The shape `sizes` and the first operand's dtype. The other operands are integer scalars, one per dimension: the slice's
+    starts."""
     if not request.operands:
         raise request.fail("no operands", "an array and its starts")
     source, starts = request.operands[0], request.operands[1:]
@@ -496,7 +498,8 @@ def dynamic_slice(request: NewNode) -> ShapeAndType:
 
 
 def dynamic_update_slice(request: NewNode) -> ShapeAndType:
-    """As its first operand; the update is no larger, and one integer scalar per dimension says where it starts."""
+    """The first operand's shape and dtype. The second operand, the update, is no larger in any dimension; the other operands
+    are integer scalars, one per dimension: the update's starts."""
     if len(request.operands) < 2:
         raise request.fail(f"{len(request.operands)} operands", "an array, an update and its starts")
     source, update, starts = request.operands[0], request.operands[1], request.operands[2:]

@@ -57,7 +57,7 @@ class Mode(enum.Enum):
 
 
 WAVES = 4
-"""Tasks of each block that a GPU can run at once, from which on flat tasks may be longer."""
+"""If each of the blocks that a GPU runs at once has at least this many tasks, tasks of flat elements are twice as long."""
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,12 @@ from ..ops.table import ELEMENTWISE, OPS, Cost
 from ..support.union_find import UnionFind
 
 MANY_PARTS: Final = 4
-"""A concatenation of so many tensors is worth storing if it is broadcast: which part an element is from is found by as many
-comparisons, and each part is computed for each element, used or not."""
+"""A broadcast concatenation of at least this many tensors is worth storing. Otherwise as many comparisons per element find the
+element's part, and every part is computed for each element, used or not."""
 MANY_TIMES: Final = 4
 OVERLAPPING: Final = 2
-"""Windows that read each element so many times overlap: computing it for each of them takes longer than storing and loading it."""
+"""If windows read each element at least this many times on average, computing the element once per window takes longer than
+storing and loading it."""
 _IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 

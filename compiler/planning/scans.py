@@ -3,8 +3,9 @@
     tf.cumsum, jax.lax.cumsum:   reduce_window(x, size=n pad=n-1_0) -> scan(x), n additions instead of n * n / 2
 
 XLA has no operator for scans: TensorFlow's lowering of Cumsum, Cumprod and Unique and JAX's of cumsum and cummax are such windows.
-Each result is computed from the same elements; only the amount of work changes. On a CPU sums and products of floats are computed in
-order, as TensorFlow's operators do, where it can be seen: a sum that overflows on the way stays infinite.
+Each result is computed from the same elements; only the amount of work changes. On a CPU, a sum or product of floats that
+overflows in order, as TensorFlow's operators compute it, is infinite from there on in a scan too, whatever the scan's own
+order.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ FEWEST = 16
 IDEMPOTENT = ("max", "min", "and", "or")
 """Kinds for which combining the initial value more than once changes nothing: a window contains it once per element of padding."""
 LONG = 1 << 18
-"""A scan with at least this many elements is split into parts, which reads them twice but lets several threads scan, ..."""
+"""A scan with at least this many elements is split into parts: the elements are read twice, but several threads scan."""
 BUSY_ROWS = 8
-"""... unless there are at least this many rows for the threads."""
+"""On a CPU, a scan over at least this many rows is not split: the rows keep the threads busy."""
 PART = 1 << 15
 """Elements of a part."""
 

@@ -19,7 +19,7 @@ SHORTEST_PIECE = 16
 TESTED_AT_ONCE = 256
 """Indices that the threads of a GPU's warp compare with a place in one round."""
 LEAST_MARKED = 2048
-"""With fewer indices, each looks through those before it for its place."""
+"""With fewer indices there is no table: the task of each index looks through the earlier indices for its own place."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class TableStep(enum.Enum):
 
 @dataclass(frozen=True)
 class IndexTable:
-    """For each place of a scatter's result that an index can name, the first and the last index that name it. Scatters with the same
-    indices and as many places share it. indices: the node that holds them; vector_dim: its dimension that is one index; extents: of
-    the dimensions that an index names."""
+    """For each place of a scatter's result that an index can name, the first and the last index that name it. Scatters with the
+    same indices and extents share a table. indices: the node that holds the indices; vector_dim: its dimension whose elements
+    make one index; extents: of the result's dimensions that an index names."""
 
     indices: int
     vector_dim: int
@@ -99,7 +99,8 @@ class IndexTable:
 
     @property
     def buffers(self) -> tuple[Buffer, Buffer]:
-        """The first and the last indices, by place. A place that no index names has a great and a negative number there."""
+        """Two scratch buffers, indexed by place: the first and the last index that name it. A place that no index names has a
+        number above all indices in the first buffer and a negative number in the second."""
         role = f"{self.vector_dim}.{'x'.join(map(str, self.extents))}"
         first, last = (
             Buffer(BufferKind.SCRATCH, self.indices, DType.S32, self.places, f"{which}.{role}")

@@ -7,8 +7,8 @@ A reduction over rows of `length` elements becomes one over `rows x parts` chunk
 If there are few parts, every reader combines them for itself, element by element, without a further phase; many parts are reduced
 once more. The parts depend on shapes and the device alone, and nothing is added up by atomics, so a result is the same in every
 run. The paper splits if there are fewer rows than blocks that run at once, and rows are longer than 1024; we also require that
-splitting saves more than the phase that it adds costs. Long columns are split as well where one group of threads, or one block,
-would go down some of them in order: those of variadic reductions, and those that are too many for one task.
+splitting saves more than the phase that it adds costs. Long columns are split as well if one group of threads, or one block,
+would go down several of them in order: the columns of variadic reductions, and columns that are too many for one task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nests that compute elements only and read a tensor across memory: neighbours in the tensor belong to different rows of the output.
 
-    on a CPU   rows are taken in squares of BLOCK_ROWS rows by as many lanes, in the order of neighbours in the tensor, so that a
-               cache line that is read for one row is still cached for the next
+    on a CPU   the nest is computed in squares of BLOCK_ROWS rows by BLOCK_ROWS lanes, in the order of neighbours in the tensor,
+    so that a cache line that is read for one row is still cached for the next row
     on a GPU   elements that are adjacent where they are read are far apart where they are written, so they go through a square of
                shared memory: a group of threads reads the square along the tensor's memory, and writes it along the result's
 
@@ -89,9 +89,10 @@ def panel_rows_of(graph: Graph, nest: Nest, placed: Placed, order: Index, target
 
 
 FEWEST = 4
-"""For GPU tiles: if either side has fewer elements, neighbours use up a cache line anyway, ..."""
+"""A GPU uses tiles only if both sides have at least this many elements; neighbours of a shorter side use up a cache line
+anyway."""
 APART = 4
-"""... and so they do if two elements that are written side by side are less than this far apart where they are read."""
+"""A GPU uses tiles only if elements that are written side by side are at least this many elements apart where they are read."""
 SIDE, SIDE_OF_HALVES = 32, 64
 """Side of a square in elements: 128 bytes side by side for the threads of a warp; SIDE_OF_HALVES for dtypes of at most 2 bytes."""
 

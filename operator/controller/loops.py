@@ -18,8 +18,8 @@ from .metrics import Metrics
 REST = 9.0
 """A loop rests this many times as long as a pass took, so that it costs at most a tenth of a core or of a database connection."""
 REMEMBERED = 3
-"""The rest is computed from the shortest of this many latest passes: one that waited for a silent connection says nothing about
-the next."""
+"""The rest is computed from the shortest of this many latest passes: the length of a pass that waited for a silent connection
+says nothing about the next pass."""
 LONGEST_REST_SECONDS = 240.0
 
 

@@ -1,4 +1,5 @@
-"""Examines all pods that carry the label: tells their owners why one was not injected, and tells jobs to stop stitching."""
+"""Examines all pods that carry the label: tells the owner of a pod why it was not injected, and tells jobs to stop
+stitching."""
 
 from __future__ import annotations
 

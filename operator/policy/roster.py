@@ -58,7 +58,7 @@ class Asked:
 
 
 def asked(pods: Iterable[Object], reported: Set[str], now: datetime.datetime, namespace: str | None = None) -> Asked:
-    """Counts the pods. reported: uids of pods that sent records. namespace: count only this one's pods."""
+    """Counts the pods. reported: uids of pods that sent records. namespace: only its pods are counted; None: all pods."""
     found = Asked()
     for pod in pods:
         metadata = pod["metadata"]

@@ -13,7 +13,7 @@ from stitchfleet.compiler.support.free_memory import GROUPS, GROUPS_FOLDER, grou
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 IDLE_BUFFER_SECONDS = 10.0
-"""The memory of a kernel's large result is kept for so long after its last use."""
+"""The memory of a kernel's large result is kept for this long after its last use."""
 SCARCE_SHARE = 0.85
 """Share of the limit from which no memory is kept."""
 DANGER_SHARE = 0.93

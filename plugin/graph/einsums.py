@@ -8,9 +8,12 @@ an attention and cannot be merged with what lies around them. XLA too makes prod
 The products are rounded differently in the last bit, so the new op has the einsum's own operands as well: its first calls do both and
 compare them (native/products/batch_product_op.cc).
 
-Taken are einsums of two operands whose every letter is in two or three of the lists, once in each: letters that all three have are
-the batch, and there is one each of the others: one that the first operand and the result have, one that the second and the result
-have, and one that is summed over.
+An einsum of two operands qualifies if its letters are these, each at most once in an operand or in the result:
+
+    batch   in both operands and in the result; at least one
+    M       in the first operand and in the result; exactly one
+    N       in the second operand and in the result; exactly one
+    K       in both operands, summed over; exactly one
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ _INT32: Final = 3
 
 @dataclass(frozen=True)
 class Factors:
-    """An einsum as transposes and products. operands: the letters of the einsum's operands in the order in which the BatchMatMul
-    takes them; first, second: the same transposed. is_swapped: whether that is not the einsum's order. adj_x, adj_y: the
-    BatchMatMul's flags. product, result: the letters of its result and of the einsum's."""
+    """An einsum as transposes and a BatchMatMul. Each text has one letter per dimension. operands: the einsum's operands, in
+    the order in which the BatchMatMul takes them; first, second: these operands after their transposes. is_swapped: whether the
+    BatchMatMul takes the einsum's second operand first. adj_x, adj_y: the BatchMatMul's flags. product: its result. result: the
+    einsum's result."""
 
     operands: tuple[str, str]
     first: str
@@ -44,7 +48,8 @@ class Factors:
 
 
 def factors(equation: str) -> Factors | None:
-    """How an einsum is computed by a batch of products; None if it is not one of those that are taken."""
+    """How an einsum is computed by a batch of products; None if it does not qualify (see the module). equation: as
+    "BTNH,BSNH->BNTS"."""
     lists = letters_of(equation)
     if len(lists) != 3 or any(not word.isalpha() or len(set(word)) != len(word) for word in lists):
         return None
@@ -74,8 +79,8 @@ def _in_order(operand: str, one: str, other: str) -> str:
 
 
 def expand(graph: Any, refusal: Refusal) -> int:
-    """Replaces the einsums of a placed GraphDef that are taken, in place. Returns their number. refusal: if it gives a reason, the
-    einsum stays."""
+    """Replaces the einsums of a placed GraphDef that qualify (see the module), in place. Returns their number. refusal: if it
+    returns a reason for the new op, the einsum stays."""
     count = 0
     for node in [node for node in graph.node if node.op == "Einsum" and _is_plain(node)]:
         found = factors(node.attr["equation"].s.decode())

@@ -1,4 +1,4 @@
-"""Matrix products whose time is memory's: one of the operands, or the sum, has extent 1. A cluster may have them.
+"""Memory-bound matrix products [M, K] [K, N]: M, N or K is 1. A cluster may have them.
 
     K = 1          an outer product: each element of the result is one product
     M or N = 1     products of matrices with vectors, in a batch: each element of the matrices is read once
@@ -7,8 +7,8 @@ TensorFlow's kernels take each matrix of a batch for a product of its own, howev
 multiplications and sums (its algebraic simplifier, "dot strength reduction"); so does the compiler (`compiler.hlo.composites.dot`).
 A single product of a matrix with a vector stays: the library's kernel reads memory as fast as anybody's.
 
-Extents are known to the graph alone, before it runs: TensorFlow infers its shapes. An extent that differs from run to run is not
-known, and a product with such an extent is none of these unless another one is 1.
+Products are found before the graph runs, by the shapes that TensorFlow infers. An extent that differs from run to run is not
+known; a product with such an extent is memory-bound only if another of its extents is known to be 1.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from .dtypes import WIDE_FLOATS
 MARK: Final = "_stitchfleet_memory_bound"
 """Attribute of such a product in a prepared graph."""
 Shape = tuple[int, ...]
-"""Extents. One that is not known is negative; two that are surely equal have the same number below -1."""
+"""Extents of a tensor. An unknown extent is negative; unknown extents that are certainly equal have the same number below
+-1."""
 OperandShapes = Callable[[Sequence[str]], Mapping[str, Sequence["Shape | None"]]]
-"""Names of nodes -> the shapes of each one's operands, as far as they are known."""
+"""Maps names of nodes to the shapes of each node's operands (None: unknown rank). Nodes whose shapes TensorFlow cannot infer
+are left out."""
 
 
 def mark(graph: Any, operand_shapes: OperandShapes) -> int:

@@ -1,4 +1,4 @@
-"""NodeDefs: copied, and replaced by others where TensorFlow can create their operator."""
+"""Copies NodeDefs, and replaces them if TensorFlow can create the new operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def copy_of(node: Any) -> Any:
 
 
 def without_inputs(node: Any) -> Any:
-    """A copy of a NodeDef without its inputs and its place beside other nodes."""
+    """A copy of a NodeDef without its inputs and without its colocation constraint (attribute `_class`)."""
     made = copy_of(node)
     del made.input[:]
     made.attr.pop("_class", None)
@@ -25,12 +25,13 @@ def without_inputs(node: Any) -> Any:
 
 
 def serialized(node: Any) -> bytes:
-    """A NodeDef as an attribute of an op of ours, which creates its kernel."""
+    """A NodeDef as bytes, equal for equal NodeDefs: the attribute from which an op of ours creates the node's kernel."""
     return bytes(node.SerializeToString(deterministic=True))
 
 
 def replace(node: Any, made: Any, refusal: Refusal) -> bool:
-    """Makes a node of a graph equal to `made`, unless TensorFlow cannot create its operator. Returns whether it did."""
+    """Makes a node of a graph equal to `made`, unless TensorFlow cannot create the operator of `made`. Returns whether it did.
+    `made` loses its colocation constraint."""
     made.attr.pop("_class", None)
     if refusal(bytes(made.SerializeToString())):
         return False

@@ -189,8 +189,8 @@ class Kernels:
 
     def are_verified(self, clusters: Collection[str], every: int = 1) -> bool:
         """Whether every kernel of these clusters that the job still calls has been compared often enough. Call it once in each
-        step of a verify phase, since it counts steps. every: at least one of so many consecutive steps runs all the clusters (a
-        job that accumulates gradients runs its optimizer in one of them only).
+        step of a verify phase, since it counts steps. every: of `every` consecutive steps, at least one runs all the clusters
+        (a job that accumulates gradients runs its optimizer in only one of them).
 
         A shape that occurred once (a length, the number of distinct words of a batch) may never occur again, and a suspect kernel
         starts again each time. Neither delays the others; they are verified later, in the stitched phase.

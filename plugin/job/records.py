@@ -138,8 +138,8 @@ class Records:
         return savings.faster_share(_durations(program, latest))
 
     def note_world(self, rank: int, size: int, main: Program | None, programs: Sequence[Program]) -> None:
-        """Notes the process's rank in an elastic job, and the number of ranks. Records belong to a rank and to so many devices: if
-        these change, the next ones are recorded in the same spool as those of another process."""
+        """Notes the process's rank in an elastic job, and the number of ranks. If either changes, later records go to the same
+        spool as records of another process, since all records of a process belong to one rank and one number of devices."""
         before = self.identity
         if (rank, size) == (before.rank, before.world_size):
             return

@@ -45,8 +45,8 @@ UNITS = (
         *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
     ),
 )
-"""The library's source files. Those of a group are compiled as one: each alone spends most of its time on TensorFlow's headers, and
-two compilers run at once."""
+"""The library's source files in groups, each of which is compiled as one unit, because a compilation spends most of its time on
+TensorFlow's headers. Two compilers run at once."""
 GPU_UNIT, GPU_LIBRARY = "graph/gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
 """The graph optimizer for graphs with a GPU has its own library, since TensorFlow takes one graph optimizer per library."""
 BUILD_SECONDS = 600
@@ -448,19 +448,21 @@ class NativeLibrary:
         return found.decode()
 
     def let_kernels_compete(self, allowed: bool) -> None:
-        """Sets whether other kernels of TensorFlow's than the job's own may compute the gradients of convolutions, at first never."""
+        """Sets whether TensorFlow's other kernels may compute the job's products and gradients of convolutions if they are
+        faster (products/two_kernels.h); False at first."""
         self._c.stitchfleet_let_kernels_compete(allowed)
 
     def trim_buffers(self, idle_seconds: float) -> BufferCounters:
-        """Releases the memory for large results that has been free for so long."""
+        """Releases the memory for large results that has been free for at least `idle_seconds` seconds. Returns the counters
+        afterwards."""
         found = (ctypes.c_int64 * 4)()
         self._c.stitchfleet_trim_buffers(idle_seconds, found)
         return BufferCounters(*found)
 
     def operand_shapes(self, nodes: Sequence[str]) -> dict[str, list[tuple[int, ...] | None]]:
         """Within `rewrite`: the static shapes of the operands of nodes of the offered graph; None for a shape of unknown rank.
-        Negative extents are unknown; those that TensorFlow knows to be equal have the same number below -1. A node whose shapes
-        TensorFlow cannot infer is left out."""
+        An unknown extent is negative; unknown extents that TensorFlow knows to be equal have the same number below -1. A node
+        whose shapes TensorFlow cannot infer is left out."""
         from tensorflow.core.grappler.costs import op_performance_data_pb2
 
         size = ctypes.c_size_t()
@@ -554,8 +556,8 @@ class NativeLibrary:
             self._c.stitchfleet_free(pointer)
 
     def next_postponed(self) -> int | None:
-        """A signature with a failed comparison whose tensors could not be kept, or None. Its state is VERIFY: those of a later
-        one may be kept."""
+        """A signature with a failed comparison whose tensors could not be kept, or None. Its state is VERIFY, so that the next
+        failed comparison can be kept."""
         signature = int(self._c.stitchfleet_next_postponed())
         return None if signature < 0 else signature
 

@@ -88,7 +88,7 @@ class Agreement:
     lead: int = 2
     """Steps from rank 0's present step to the one that it picks; at least 2 are used. The caller may change it at any time."""
     every: int = 1
-    """Rank 0: the last one of so many steps holds a collective, counted from step 0."""
+    """Rank 0: of each run of this many steps, counted from step 0, the last step holds a collective."""
     stitched: bool = False
     """The arm of the latest step."""
     begun: int = 0

@@ -1,13 +1,14 @@
 """How often a step runs a collective of all ranks: then no rank ends that step before all have begun it.
 
-The agreement of ranks (agreement.py) relies on this to count steps. A collective of a process set does not tie all ranks together,
-nor does one outside the function. One in a branch does if its predicate is the same on all ranks and it is known when it holds:
+The agreement of ranks (agreement.py) relies on this to count steps. A collective of a process set does not tie all ranks
+together, nor does a collective outside the function. A collective in a branch does in two cases, in which the branch's
+predicate is the same on all ranks and it is known in which steps it holds:
 
-    it depends on the world alone: in elastic jobs Horovod reduces gradients only if the world has more than one rank
-    (horovod/tensorflow/__init__.py, `_allreduce_cond`), and a world of one rank is tied to itself;
-    it compares a counter with a constant: with `backward_passes_per_step` Horovod sums up the gradients of so many steps, and reduces
-    them when its counter, which each step raises by one, has come to that number (horovod/tensorflow/gradient_aggregation.py).
-    The counter begins at 0 and returns to 0 there, so every so many steps, counted from the first, hold one.
+    - The predicate depends on the world alone. In elastic jobs Horovod reduces gradients only if the world has more than one
+      rank (horovod/tensorflow/__init__.py, `_allreduce_cond`); a world of one rank is tied to itself.
+    - The predicate compares a counter with a constant N. With `backward_passes_per_step` = N, Horovod sums up the gradients of
+      N steps. Its counter starts at 0, each step raises it by one, and at N the gradients are reduced and the counter returns
+      to 0 (horovod/tensorflow/gradient_aggregation.py). So every Nth step, counted from the first, holds a collective.
 
 A loop (Keras' `steps_per_execution`) is taken to run at least once in each step, and as often on all ranks, else Horovod's own
 collectives would not meet. If it does not, a rank may wait in vain for as long as it may, once a round (Times.wait_s in courier.py).

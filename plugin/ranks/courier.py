@@ -6,8 +6,8 @@ once a round, far below the 60 s after which Horovod warns of a stalled rank. Te
 
 The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
 
-In an elastic job each world has a courier of its own, and its cells are in a scope of their own (epoch.py). Where the launcher has no
-store, rank 0 keeps one (meeting.py).
+In an elastic job each world has a courier of its own, and its cells are in a scope of their own (epoch.py). If the launcher has
+no store, rank 0 keeps one (meeting.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Times:
 
     wait_s: the longest that a step waits, once a round. lead_s: how far ahead the agreed step lies. period_s, vote_period_s,
     idle_period_s: between two reads of the store while a round is open, while ranks are compiling, and while nothing is expected.
-    hello_s: a rank that has not written its hello so long after this rank was ready is taken to run without stitchfleet. votes_s:
-    how long rank 0 waits for the vote of a rank that has written its hello.
+    hello_s: a rank that has not written its hello within this time after this rank was ready is assumed to run without
+    stitchfleet. votes_s: how long rank 0 waits for the vote of a rank that has written its hello.
     """
 
     wait_s: float = 3.0

@@ -1,11 +1,11 @@
-"""Where ranks meet whose launcher has no store (`mpirun`): at one that rank 0 keeps, whose address it sends to the others.
+"""The store of ranks whose launcher has none (`mpirun`): rank 0 keeps a store and sends its address to the other ranks.
 
     rank r   sends rank 0 a request                          once
     rank 0   starts the store (store_server.py) and answers each request with its addresses, its port and the scope's secret
     rank r   takes the first of the addresses at which a store answers
 
-From there on they agree as other ranks do (courier.py). Under `mpirun ... stitchfleet run` that command of rank 0 has started the
-store already, and keeps it until it has the other ranks' summaries.
+From there on they agree as other ranks do (courier.py). Under `mpirun ... stitchfleet run`, rank 0's `stitchfleet run` has
+started the store already, and keeps it until it has the other ranks' summaries.
 
 Nobody waits: a rank that runs without stitchfleet asks for nothing, and does not hear a request.
 """
@@ -120,7 +120,7 @@ class Meeting:
         return self.place.store() if self.place is not None else None
 
     def close(self) -> None:
-        """No message is sent or taken any more once this has returned. Ends the store that this rank keeps."""
+        """Ends the store that this rank keeps. After it has returned, no message is sent or taken any more."""
         with self._lock:
             self._closed = True
         if self._kept is not None:

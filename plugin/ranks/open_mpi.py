@@ -20,7 +20,7 @@ from .store import StoreError
 from .world import World
 
 REQUEST_TAG, ANSWER_TAG = 22_295, 22_296
-"""Below 32,767, which every MPI allows."""
+"""Tags of the messages of meeting.py: at most 32,767, which every MPI must allow (MPI standard, MPI_TAG_UB)."""
 _THREAD_MULTIPLE = 3
 _STATUS_BYTES = 256
 """More than MPI_Status has in any version."""

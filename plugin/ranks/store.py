@@ -30,7 +30,7 @@ class Finder(Protocol):
         tell the others. Raises StoreError."""
 
     def close(self) -> None:
-        """The world ends. Called on another thread than `store`."""
+        """Called when the world ends, on another thread than `store`."""
 
 
 class Known:

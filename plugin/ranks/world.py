@@ -100,9 +100,9 @@ def _store(environment: Mapping[str, str]) -> tuple[str, int] | None:
 def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
     """One run id (32 hexadecimal digits) for all ranks of `horovodrun ... stitchfleet run`, where each rank starts on its own.
 
-    Rank 0 writes it to the store and the others read it there; to ranks that join an elastic job later, those that are there already
-    tell it (`RunIdKeeper`). Open MPI's ranks derive it from the job's name. If none of this works, each rank has its own run id, and
-    its records count as a separate job. Waits for at most `longest_s` seconds.
+    Rank 0 writes it to the store, and the other ranks read it there. In an elastic job the present ranks keep it in the store
+    for ranks that join later (`RunIdKeeper`). Open MPI's ranks derive it from the job's name. If none of this works, each rank
+    has its own run id, and its records count as a separate job. Waits for at most `longest_s` seconds.
     """
     own = uuid.uuid4().hex
     if world.store is None:
@@ -128,10 +128,11 @@ def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
 
 
 class RunIdKeeper:
-    """Keeps the run id in the store while ranks of an elastic job wait for others to join: Horovod empties the store before it starts
-    those, and `stitchfleet run` of a new rank asks for the id (`agree_on_run_id`).
+    """Keeps the run id in the store while the ranks of an elastic job wait for new ranks: Horovod empties the store before it
+    starts the new ranks, whose `stitchfleet run` reads the id from the store (`agree_on_run_id`).
 
-    What the ranks' environments have in common (the store's address) does not name the job: another one may get the same port later.
+    The id cannot be derived from what the ranks' environments have in common, the store's address: another job may get the same
+    port later.
     """
 
     def __init__(self, world: World, run_id: str) -> None:
@@ -141,7 +142,7 @@ class RunIdKeeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, without waiting for it: a request of it that is under way writes the same value as all others."""
+        """Ends the thread, without waiting for it: a request that is under way writes the same value as all earlier ones."""
         self._done.set()
 
     def _work(self) -> None:

@@ -122,9 +122,10 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
-    """The float64 oracle's verdict on a bundle. If the kernel is right, also by how much two right results may differ: the oracle's
-    bound and, for elements that differ and that the oracle cannot decide, a multiple of what TensorFlow's own result moves by when
-    the inputs move in their last place. Else the same sum that cancels would be judged anew in each call.
+    """The float64 oracle's verdict on a bundle. If the kernel is right, `bounds` says by how much two right results may differ:
+    by the oracle's bound and, for elements that differ and that the oracle cannot decide, by a multiple of the distance by
+    which TensorFlow's own result moves if the inputs move in their last place. The guard widens its tolerance by it; otherwise
+    a sum with cancellation would fail its comparison, and be judged, in each call.
 
     Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and the importer raise."""
     from stitchfleet.compiler.check import judge

@@ -15,13 +15,13 @@ from ..while_loops import invariants, products, reads
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the passes changed.
+    """What the passes changed, as numbers of nodes.
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
     matrix products that were moved out of their loops. memory_bound_products, small_products: products that a cluster may have, the
     small ones in loops.
     convolution_gradients, batch_products: gradients of convolutions and batches of products that two kernels can compute.
-    einsums: those that became transposes and products.
+    einsums: einsums that became transposes and products.
     """
 
     freed_invariants: int

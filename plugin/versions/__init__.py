@@ -5,5 +5,6 @@ places      where each version has the classes and functions that we use
 self_test   tries the mechanisms on a version that nobody has tested, in processes of its own (self_test_job is
             the job that they run)
 
-Everything else is written for all versions alike: what is in one of them only is asked for here, and found by looking, not by number.
+All other code is the same for all versions. What only some versions have is requested here, and is found by looking for it,
+not by the version's number.
 """

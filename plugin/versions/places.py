@@ -83,9 +83,9 @@ def graph_class() -> type[Any]:
 def plugin_loader() -> Callable[[str], object]:
     """Loads a library's operators and graph optimizers, given its path. Raises what TensorFlow raises.
 
-    Not `load_pluggable_device_library`, which looks for devices too and for that makes the eager context. A context that is older
-    than the job's `disable_eager_execution` lets `init_scope` lead out of a v1 graph: a variable that is made in a `tf.cond` there
-    would be an eager one, and the job fail.
+    Not `load_pluggable_device_library`, which also looks for devices and creates the eager context for that. If the eager
+    context is older than the job's `disable_eager_execution`, `init_scope` leads out of a v1 graph: a variable that is made in
+    a `tf.cond` would then be an eager variable, and the job would fail.
     """
     from tensorflow.python.client import pywrap_tf_session
 

@@ -1,10 +1,10 @@
 """The job that the self-test trains: a few weights, by a `tf.function` and by a v1 session.
 
-    self_test_job.py SECONDS               trains until both are stitched, for at most so long
-    self_test_job.py SECONDS STEPS STEPS   trains for so many steps of each
+    self_test_job.py SECONDS               trains until both are stitched, for at most SECONDS seconds
+    self_test_job.py SECONDS STEPS STEPS   trains for these numbers of steps: of the function, of the session
 
 Prints {"steps": [of the function, of the session], "values": [the weights' sums and losses]} as JSON. Uses TensorFlow's public
-interface alone; whether it is stitched, it asks the plugin if that is there.
+interface alone, except that it asks the plugin, if that is active, whether the functions are stitched.
 """
 
 from __future__ import annotations

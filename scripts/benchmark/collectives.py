@@ -1,9 +1,9 @@
 """When the collectives of a Horovod job start, plain and stitched, and how long a step spends in them.
 
-Two runs of the workload under `recorder`, a plain one and one under `stitchfleet run`. On rank 0, Horovod's timeline is written for
-some steps: in it a collective runs on this rank. The starts are those of the operators in TensorFlow's profile of the next steps; a
-timeline does not tell them, since it notes a tensor when the first rank has it ready. The profile makes steps longer, those of many
-small operators more than others.
+The workload runs twice under `recorder`: plain, and under `stitchfleet run`. On rank 0, Horovod's timeline is written for some
+steps: it shows when a collective runs on this rank. The starts of the collectives' operators are taken from TensorFlow's
+profile of the next steps, since the timeline shows a tensor from when the first rank has it ready. The profiler makes steps
+longer, most of all steps of many small operators.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def busy_spans(events: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Disjoint intervals that cover the same times, ascending."""
+    """Disjoint intervals, ascending, that cover the same times as `spans`, which are intervals (begin, end) in any order."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

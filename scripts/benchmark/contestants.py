@@ -204,14 +204,17 @@ class Files:
 
     @property
     def log(self) -> pathlib.Path:
+        """The step log that the workload writes (see Workload)."""
         return self.folder / "steps.json"
 
     @property
     def output(self) -> pathlib.Path:
+        """What the job prints."""
         return self.folder / "output.txt"
 
     @property
     def summary(self) -> pathlib.Path:
+        """The summary that `stitchfleet run` writes."""
         return self.folder / "summary.json"
 
 

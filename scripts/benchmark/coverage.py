@@ -225,14 +225,14 @@ class Recording:
         self.runner.wait(limits.warm_up_s)
 
     def read(self, name: str, folder: pathlib.Path | None = None) -> Any | None:
-        """The JSON document in a file of the recorder's, or of another folder; None if there is no such file."""
+        """The JSON document in the file `name` of `folder` (None: the recorder's folder); None if there is no such file."""
         try:
             return json.loads(((folder or self._folder) / name).read_text())
         except OSError:
             return None
 
     def text(self, name: str) -> str:
-        """The text of a file of the recorder's. Raises OSError."""
+        """The text of the file `name` of the recorder's folder. Raises OSError."""
         return (self._folder / name).read_text()
 
     def profile(self, compiled: Collection[str]) -> tuple[Iteration, int, list[NodeTime]]:

@@ -76,8 +76,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Figure:
-    """The figures of one kernel. Times are microseconds per call. table: number of its ops. bytes: what it must move. math:
-    elementary functions per byte moved. masked_us, tensorflow_us: None if not measured."""
+    """The figures of one kernel. Times are microseconds per call. table: number of the kernel's ops. uses: as in Item. bytes:
+    what the kernel must move. phases: number of its phases. math: elementary functions per byte moved. masked_us,
+    tensorflow_us: None if not measured."""
 
     group: str
     kernel: str
@@ -173,6 +174,7 @@ def step_kernels(workload: str) -> list[Item]:
 
 
 def patterns() -> list[Item]:
+    """The generated patterns: every kind of kernel on each of SHAPES."""
     kinds = (_reduces, _broadcasts, _transposes, _scans)
     return [item for shape in SHAPES for kind in kinds for item in kind(shape)]
 

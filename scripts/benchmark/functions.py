@@ -134,6 +134,7 @@ class Bench:
                 self.libmvec = None
 
     def measure(self, name: str, ctype: str, data: str, rounds: int) -> Figure:
+        """Times function `name` in turns, the median over `rounds` rounds. ctype, data: as in `numbers`."""
         operands = numbers(name, ctype, data)
         contestants = {"ours": partial(self._once, self.ours, f"{name}_{ctype}", operands)}
         if self.libmvec is not None:

@@ -80,6 +80,7 @@ def _vectors(rng: np.random.Generator, count: int) -> Arrays:
 
 
 def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    """The layer normalization of each row. x: [rows, columns]. scale, shift: [columns]."""
     import tensorflow as tf
 
     mean = tf.reduce_mean(x, -1, keepdims=True)
@@ -114,6 +115,7 @@ def gelu(x: Any) -> Any:
 
 
 def gelu_gradient(x: Any, dy: Any) -> Any:
+    """The gradient of `gelu` (its tanh form) with respect to x, of the shape of x and dy."""
     import tensorflow as tf
 
     inner = 0.7978845608 * (x + 0.044715 * x * x * x)
@@ -123,6 +125,8 @@ def gelu_gradient(x: Any, dy: Any) -> Any:
 
 
 def dropout_bias_residual(x: Any, bias: Any, mask: Any, residual: Any) -> Any:
+    """dropout(x + bias, rate 0.1) + residual. x, residual: [rows, columns]. bias: [columns]. mask: bool [rows, columns], False
+    for elements that are dropped."""
     import tensorflow as tf
 
     return tf.where(mask, (x + bias) * (1.0 / 0.9), 0.0) + residual
@@ -142,6 +146,7 @@ def column_sum(x: Any) -> Any:
 
 
 def full_sum(x: Any) -> Any:
+    """The sum of the squares of all elements, a scalar."""
     import tensorflow as tf
 
     return tf.reduce_sum(tf.square(x))

@@ -32,6 +32,7 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
+    """The machine's physical memory in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -60,6 +60,7 @@ class PostgresServer:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self) -> None:
+        """Starts the server and waits until it accepts connections. Raises AssertionError if it ends or needs over a minute."""
         command = [
             *(str(server_programs() / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder)),
             *("-c", "listen_addresses=", "-c", "max_connections=40"),
@@ -79,12 +80,14 @@ class PostgresServer:
         raise AssertionError("PostgreSQL did not start within a minute")
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """Sends the server a signal and waits until it has ended. Does nothing if it does not run."""
         if self.process is not None:
             self.process.send_signal(how)
             self.process.wait()
             self.process = None
 
     def url(self, database: str) -> str:
+        """The URL of a database of the server, which need not exist."""
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def new_database(self, template: str = "template1") -> str:

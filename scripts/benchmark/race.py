@@ -138,6 +138,8 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
+        """Starts the job. extra: further arguments of the script. cache: the kernel cache; a contestant of another checkout
+        uses that checkout's."""
         self.files.folder.mkdir(parents=True)
         if (checkout := self.contestant.checkout) is not None:
             found, cache = Installed(str(interpreter_of(checkout))), kernels_of(checkout)
@@ -151,6 +153,7 @@ class Runner:
 
     @property
     def output(self) -> str:
+        """All that the job has printed so far."""
         return self.files.output.read_text(errors="replace")
 
     @property
@@ -160,6 +163,7 @@ class Runner:
         return int(found[-1]) if found else -1
 
     def check_alive(self) -> None:
+        """Raises ContestantError if the job has ended."""
         assert self._process is not None
         code = self._process.poll()
         if code is not None:
@@ -214,6 +218,7 @@ class Runner:
         return bool(found) and self.last_step >= int(found[-1]) + opening_steps(self.contestant.environment)
 
     def state(self) -> str:
+        """How far the job is, in words."""
         steps = _STEP.findall(self.output)
         state = f"step {steps[-1]}" if steps else "no step yet"
         if not self.contestant.is_stitched:
@@ -234,9 +239,11 @@ class Runner:
             self.outcome.slices.append(Slice(number, begin, end, cpu))
 
     def thaw(self) -> None:
+        """Continues the job's processes (SIGCONT)."""
         processes.thaw(self.mark)
 
     def freeze(self) -> None:
+        """Stops the job's processes (SIGSTOP). Raises ContestantError if one of them does not stop."""
         try:
             processes.freeze(self.mark)
         except TimeoutError as error:
@@ -399,8 +406,8 @@ def run_race(
 
 
 def slice_seconds(step_s: float | None, asked_s: float) -> float:
-    """The length of a slice: `asked_s`, or more for a job whose steps take `step_s` in the warm-up, so that a slice has enough whole
-    ones. Twice as many fit, since the estimate is rough and another contestant may be slower. Seconds."""
+    """The length of a slice in seconds: `asked_s` or, if the job's steps are long (`step_s` seconds in the warm-up), enough for
+    twice the steps that a slice needs, since the estimate is rough and another contestant may be slower."""
     enough = 2 * _STEPS_OF_A_SLICE * (step_s or 0.0)
     return max(asked_s, min(enough, _LONGEST_SLICE_S))
 

@@ -41,10 +41,10 @@ PAPER_FEWER = 0.657
 class StepKernels:
     """The numbers of one step.
 
-    ops: memory-intensive ops in stitch ops. kernels: kernels of our plan. least: the least number of kernels possible if the same ops
-    stay outside of them (`Split.fewest`). alone: kernels without remote stitching. distinct: different kernels. cooperative: kernels
-    with a grid barrier. failures: stitch ops without a kernel. xla_gpu, xla_gpu_a100, xla_cpu: XLA's kernels, or None. seconds: time
-    of our compilation.
+    ops: memory-intensive ops in stitch ops. kernels: kernels of our plan. least: the least number of kernels possible if the
+    same ops stay outside of them (`SplitComputation.fewest`). alone: kernels without remote stitching. distinct: different
+    kernels. cooperative: kernels with a grid barrier. failures: stitch ops without a kernel. xla_gpu, xla_gpu_a100, xla_cpu:
+    number of XLA's kernels, or None. seconds: time of our compilation.
     """
 
     workload: str

@@ -95,7 +95,7 @@ class StepStarts(NamedTuple):
 
 
 def step_starts(data: bytes, steps: int) -> StepStarts:
-    """The StepStarts of a serialized XSpace of so many steps, from host tracer level 3, in seconds after its first event.
+    """The StepStarts of a serialized XSpace of `steps` steps, from host tracer level 3, in seconds as in `starts_of`.
 
     Nodes that do not run once a step are left out. The backward pass starts with the matrix product of a gradient that starts first.
     """
@@ -117,7 +117,7 @@ def step_starts(data: bytes, steps: int) -> StepStarts:
 
 def starts_of(regular: dict[tuple[str, str], list[int]]) -> StepStarts:
     """The StepStarts of nodes that run once per step. regular: (node, operator) -> the start of each step's run in picoseconds,
-    ascending. The first start of any node is the origin."""
+    ascending. Times are in seconds after the first start of any of these nodes."""
     if not regular:
         return StepStarts([], [], {})
     origin = min(whens[0] for whens in regular.values())

@@ -64,16 +64,18 @@ class Case:
         return KernelMetadata.from_json((folder / "kernels" / f"{kernel}.json").read_text())
 
     def seed(self) -> int:
-        """The seed of its inputs."""
+        """The seed of the case's inputs, a hash of its name."""
         return zlib.crc32(self.name.encode())
 
     @property
     def regime(self) -> Regime:
-        """The inputs that it is timed on: positive ones if a power or a root is taken, else normal ones."""
+        """The regime of the inputs on which the case is timed: UNIT (between 0 and 1) for the stitch ops of workloads and for
+        functions that take a power or a root, else NORMAL."""
         return Regime.UNIT if self.function in ("adam", "power_broadcast_add") or self.group == "op" else Regime.NORMAL
 
     def draw(self, graph: Graph, regime: Regime | None = None) -> list[Array]:
-        """Its inputs, the same on each machine. regime: None for what it is timed on."""
+        """The case's inputs, the same on each machine. graph: its computation. regime: None: the regime on which it is
+        timed."""
         regime = regime or self.regime
         return random_inputs(graph, np.random.default_rng(self.seed()), regime)
 
@@ -89,12 +91,12 @@ def read_cases(folder: Path) -> list[Case]:
 
 
 def read_case(folder: Path, name: str) -> Case:
-    """One of them."""
+    """The case called `name` of a prepared folder. Raises StopIteration if there is none."""
     return next(case for case in read_cases(folder) if case.name == name)
 
 
 def cases_of(rows: Sequence[dict[str, Any]]) -> list[Case]:
-    """The cases from what JSON has of them."""
+    """The cases in rows of JSON, each made by `dataclasses.asdict`."""
     return [Case(**{**row, "kernels": tuple(row["kernels"])}) for row in rows]
 
 
@@ -116,7 +118,7 @@ def save_arrays(folder: Path, arrays: Sequence[Array]) -> None:
 
 
 def load_arrays(folder: Path) -> list[Array]:
-    """What save_arrays wrote."""
+    """The arrays that `save_arrays` wrote to a folder, in order."""
     return list(_loaded(folder))
 
 

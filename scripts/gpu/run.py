@@ -31,7 +31,7 @@ from .workers import one_line
 
 CONTESTANTS: Final = ("torch", "stitchfleet", "xla", "xla tuned", "xla without graphs")
 SILENT_SECONDS: Final = 30.0
-"""If our process says nothing for so long, a kernel waits for ever."""
+"""If our process says nothing for this long, one of its kernels is assumed to wait for ever."""
 MOST_RESTARTS: Final = 6
 
 
@@ -72,7 +72,7 @@ class Worker:
         self.done.put("ended")
 
     def begin(self, do: str, cases: Sequence[dict[str, Any]], until: float, **more: Any) -> None:
-        """Sends a command."""
+        """Sends a command (see `workers`). until: a Unix time in seconds. more: further fields of the command."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"do": do, "cases": cases, "until": until, **more}) + "\n")
@@ -81,8 +81,8 @@ class Worker:
             self.done.put("ended")
 
     def wait(self, until: float, silent: float = 1e9) -> bool:
-        """Waits for the answer to the last command; False if it did not come in time, the process has ended, or it said nothing for
-        `silent` seconds: a kernel may wait for ever."""
+        """Waits until the last command is done. Returns False if it is not done by `until` (a Unix time in seconds), if the
+        process has ended, or if it said nothing for `silent` seconds: a kernel may wait for ever."""
         self.heard = time.time()
         while True:
             try:
@@ -101,7 +101,7 @@ class Worker:
         return True
 
     def again(self) -> Worker:
-        """Another process in place of one that has ended; it leaves out the kernel at which that one was."""
+        """Ends this process and starts another one in its place, which leaves out the kernel at which this process was."""
         self.stop()
         worker = Worker(self.name, self.words, self.results)
         worker.skip = [*self.skip, *([self.running[1]] if self.running else [])]
@@ -114,7 +114,7 @@ class Worker:
         self.process.wait()
 
     def close(self) -> None:
-        """Ends it, and closes its log."""
+        """Ends the process, and closes its log."""
         self.stop()
         self.log.close()
 
@@ -197,7 +197,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def finished(rows: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
-    """The contestants, as the workers are called, whose times the rows have, by case."""
+    """Maps the name of each case to the contestants (named as the workers are) whose times the rows contain."""
     found: dict[str, set[str]] = {}
     for row in rows:
         if row.get("name") and (row.get("us") or row.get("wall_us") or row.get("us_without_graph")):

@@ -35,11 +35,12 @@ class Seen:
 
     @property
     def tuned(self) -> float | None:
-        """Ours, the best of all kernels."""
+        """Our time in microseconds by the fastest of the case's kernels; None if none was measured."""
         return min(self.ours.values(), default=None)
 
     def chosen(self, case: Case) -> float | None:
-        """Ours, the kernel that the compiler chooses without a measurement."""
+        """Our time in microseconds by the kernel that the compiler chooses without a measurement; None if it was not
+        measured."""
         return self.ours.get(case.kernels[0]) if case.kernels else None
 
 
@@ -50,7 +51,7 @@ def read_results(path: Path) -> list[Row]:
 
 
 def seen_of(rows: Sequence[Row]) -> dict[str, Seen]:
-    """What was measured, by case."""
+    """Maps the name of each case to what was measured of it. Rows of errors are left out."""
     found: dict[str, Seen] = defaultdict(Seen)
     for row in rows:
         name, contestant = row.get("name"), str(row.get("contestant"))
@@ -72,7 +73,7 @@ def _least(found: dict[str, float], key: str, value: float) -> None:
 
 
 def copies_of(rows: Sequence[Row]) -> dict[int, float]:
-    """Microseconds of a copy that moves so many bytes, the faster of both ways to start it."""
+    """Maps the bytes that a copy moves to its time in microseconds, by the faster of both ways to start it."""
     return {row["copy_bytes"]: min(row["us"], row["us_without_graph"]) for row in rows if row.get("copy_bytes")}
 
 

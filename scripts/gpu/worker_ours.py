@@ -61,6 +61,9 @@ def judged(folder: str, name: str, regime: str, results: str) -> str:
 
 
 class Ours:
+    """The handlers of the worker's commands (see the module), by name. answer: writes one line of results. pool: the oracle's
+    processes."""
+
     def __init__(self, folder: Path, answer: Answer, pool: ProcessPoolExecutor) -> None:
         self.folder, self.answer, self.pool = folder, answer, pool
         self.cases = {case.name: case for case in read_cases(folder)}

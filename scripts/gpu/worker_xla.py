@@ -46,6 +46,8 @@ PROFILED: Final = 12
 
 
 class Xla:
+    """The handlers of the worker's commands, by name. answer: writes one line of results. contestant: one of FLAGS."""
+
     def __init__(self, folder: Path, answer: Answer, contestant: str, platform: str) -> None:
         import jax
         from jax._src.lib import _jax, xla_client

@@ -20,7 +20,8 @@ Command = Mapping[str, Any]
 
 
 def answers() -> Answer:
-    """A function that writes one answer; the process's own stdout is stderr from now on."""
+    """Returns a function that writes its keywords as one answer, a line of JSON, to the process's stdout. All other output to
+    stdout goes to stderr from now on."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
@@ -43,7 +44,7 @@ def serve(handlers: Mapping[str, Callable[[Command], None]], answer: Answer) -> 
 
 
 def in_time(command: Command) -> bool:
-    """Whether the command may begin something new."""
+    """Whether the command may begin something new: its time `until` (Unix time in seconds) is not over."""
     return time.time() < float(command["until"])
 
 

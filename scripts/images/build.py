@@ -104,6 +104,7 @@ class Builder:
         return target
 
     def is_built(self, name: str) -> bool:
+        """Whether image `name`, one of NAMES, exists for the present inputs."""
         return self._image(name).archive.exists()
 
     def _image(self, name: str) -> Image:
@@ -300,6 +301,7 @@ def _secrets() -> list[str]:
 
 
 def default_folder() -> pathlib.Path:
+    """The folder in the user's cache in which images are built if none is named."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return pathlib.Path(base) / "stitchfleet-tests" / "images"
 

@@ -127,7 +127,7 @@ class FleetReport:
         return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
 
     def money(self, members: Sequence[JobWeek]) -> Money | None:
-        """The money that those of the jobs saved that have a figure; None if the configuration has no prices."""
+        """The money that `members` saved, without unmeasured jobs; None if the configuration has no prices."""
         if not self.configuration.prices:
             return None
         parts, unpriced = [], set()

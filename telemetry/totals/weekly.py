@@ -137,7 +137,7 @@ class JobWeek:
     functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
     """(number, stitched iterations, their nanoseconds) of each training function of the process; empty if read from a revision."""
     apart: tuple[int, ...] = ()
-    """Ranks that did not end as this one did: stitched where it was plain, or plain where it was stitched."""
+    """Ranks that ended otherwise than this process: stitched although it ended plain, or plain although it ended stitched."""
 
     unit: str = field(init=False)
     """CPU or GPU: hours of the two are never added."""
@@ -464,7 +464,8 @@ UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, 
 
 @contextlib.contextmanager
 def all_that_is_made_stays() -> Iterator[None]:
-    """Disables the search for unreachable cycles, which would go through all objects of a large fleet's report again and again."""
+    """A context in which Python's cyclic garbage collector is off: it would traverse all objects of a large fleet's report
+    again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

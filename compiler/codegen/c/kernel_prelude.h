@@ -119,8 +119,8 @@ template <class V, class Combine> STITCH_INLINE auto stitch_fold16(V v, Combine 
 }
 #endif
 
-/* `lane` is aligned to 64 bytes and may be overwritten. For integers `combine` is text with casts, which cannot be applied to
- * vectors. */
+/* Folds the `lanes` elements of `lane` (a power of two) into one. `lane` is aligned to 64 bytes and may be overwritten. Only
+ * floats are folded as vectors: for integers `combine` is text with casts, which cannot be applied to vectors. */
 template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {
 #ifdef STITCH_SHUFFLES
   if constexpr (lanes == 16 && stitch_is_float<T>) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
@@ -152,8 +152,8 @@ template <class T> STITCH_INLINE T stitch_sign(T value) {
   return value > 0 ? T(1) : (value < 0 ? T(-1) : zero);
 }
 
-/* The same for a maximum or minimum of floats. stitch_max tests in each step, one after the other, whether the left operand is NaN;
- * here all lanes are tested once. The results are the same to the bit, including the sign of a zero. */
+/* stitch_fold for a maximum or minimum of floats. stitch_max tests in each step, one after the other, whether the left operand
+ * is NaN; here all lanes are tested once. The results are the same to the bit, including the sign of a zero. */
 template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float* lane) {
 #if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
   if constexpr (lanes == 16 || lanes == 32) {

@@ -24,7 +24,7 @@ class Writer:
 
     @property
     def row_type(self) -> str:
-        """The C type of rows' numbers."""
+        """The C type of a row number."""
         return "long long"
 
     def value(self, dtype: DType, value: loops.Value) -> str:

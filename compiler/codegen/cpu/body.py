@@ -27,7 +27,7 @@ ZERO_LINE: Final = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
 no mask is known."""
 PLUS_ZERO: Final = f" + {ZERO_NAME}"
 REST: Final = "_rest"
-"""Suffix of the name of the lanes that a loop's remainder has of its own."""
+"""Suffix of the name of the accumulator that a loop's remainder has of its own (`forms.rests_of`)."""
 CACHE_LINE: Final = 64
 SCANNED_AT_ONCE: Final = 1024
 """A scan by lanes checks after this many elements whether it came near an overflow."""
@@ -44,8 +44,8 @@ _PLACE: Final = Index.of_var(Var("place", SQUARE * SQUARE))
 
 @dataclass(frozen=True)
 class CpuWriter(Writer):
-    """Renders the statements of a nest. rests: `forms.rests_of` the statements that it is writing. ahead: what the current pass
-    over a row prefetches."""
+    """Renders the statements of a nest. rests: the result of `forms.rests_of` for the statements that it is writing. ahead:
+    what the current pass over a row prefetches."""
 
     bound_plus: ClassVar[str] = PLUS_ZERO
     facts: Facts

@@ -157,7 +157,8 @@ def draws_of(loop: Loop) -> dict[str, Draw]:
 ROWS_TOGETHER: Final = 4
 """Rows that are added to a task's accumulators at once (_adds_rows)."""
 LEAST_COLUMNS: Final = 2048
-"""Fewest accumulators for that. Fewer stay in L1 beside the rows: four rows at once were then 10% slower, with more 15% faster."""
+"""Fewest accumulators of a task for which ROWS_TOGETHER rows are added at once. Fewer accumulators stay in L1 beside the rows:
+adding four rows at once was 10% slower with fewer, and 15% faster with more."""
 MOST_STATEMENTS: Final = 12
 
 
@@ -179,10 +180,11 @@ def _adds_rows(loop: Loop) -> bool:
 
 
 def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
-    """By the name of a lane accumulator (a Local that one LANES loop of `statements` fills and a Collapse folds): the number of
-    elements that remain after the loop's strips, which get an accumulator of their own. If they were written one by one into lanes
-    that are then read as a vector, three elements would take as long as 150: the processor waits until stores of another size have
-    reached the cache. A remainder of at least half the lanes is done as half a strip first, and only the rest is counted."""
+    """Maps the name of each lane accumulator (a Local that one LANES loop of `statements` fills and a Collapse folds) to the
+    number of elements that remain after the loop's strips. The remainder gets an accumulator of its own: if its elements were
+    written one by one into lanes that are then read as a vector, three elements would take as long as 150, because the
+    processor waits until stores of another size have reached the cache. If at least half a strip remains, half a strip is done
+    first, and only the elements after it are counted."""
     declared = {s.name for s in statements if isinstance(s, loops.Local) and s.size > 1}
     folded = {s.local: s for s in statements if isinstance(s, loops.Collapse)}
     filled = Counter(
@@ -289,7 +291,7 @@ class Facts:
 
 
 def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyType({})) -> Form:
-    """The form in which a loop is written. rests: `rests_of` the statements that the loop is one of."""
+    """The form in which a loop is written. rests: the result of `rests_of` for the statements to which the loop belongs."""
     if loop.kind is LoopKind.SCAN:
         return Scanned()
     if not facts.for_many_shapes and (parts := split_at_guards(loop)):

@@ -40,11 +40,11 @@ ATOMICS = {"min": "Min", "max": "Max"}
 MOST_TESTS = 8
 """Iterations that a thread tests at once in a Find or Visit, so that as many of its loads are under way together."""
 MOST_AHEAD = 4
-"""Most iterations for which a Visit runs `ahead` at once although they may not exist."""
+"""The most iterations for which a Visit runs `ahead` at once if some of these iterations may not exist."""
 AHEAD_REGISTERS = 16
-"""The most registers per thread for the values of several iterations, ..."""
+"""The most registers per thread for the values of all iterations for which a Visit runs `ahead` at once."""
 CHEAP_STATEMENTS = 8
-"""... and the most statements of an `ahead` that runs for several at once."""
+"""The most statements of an `ahead` that a Visit runs for several iterations at once."""
 
 
 def _tests_of(search: loops.Find | loops.Visit) -> int:

@@ -16,8 +16,8 @@ MOST_SINGLE_READS = 4
 
 
 def chain_of(code: NestCode, layout: Layout) -> Chain:
-    """The chain of one work item. A serial loop in which threads reduce together is a step after the other; the turns of any other
-    serial loop overlap, as those of a distributed loop do."""
+    """The longest chain of one work item. If threads reduce together in a serial loop, its turns run one after the other; the
+    turns of any other loop, serial or distributed, overlap."""
     counter = _Counter(code, layout)
     counter.visit(code.body, 1, 1)
     reduces = counter.reduces + (len(layout.totals) if layout.together else 0)

@@ -142,7 +142,7 @@ template <int W, class V> STITCH_INLINE V stitch_shuffle_first(V value) {
   return (V)__shfl_sync(stitch_group_mask<W>(), (S)value, (threadIdx.x & 31u) & ~(unsigned)(W - 1));
 }
 
-/* Of which threads of the warp `value` is not 0, one bit each. All of its threads must take part. */
+/* A mask with one bit per thread of the warp: 1 if the thread's `value` is not 0. All threads of the warp must take part. */
 STITCH_INLINE unsigned stitch_ballot(unsigned value) { return __ballot_sync(0xffffffffu, value != 0); }
 
 /* Combines `value` of all threads of the group, always in the same order; every thread gets the same bits. `scratch`: offset, in

@@ -138,9 +138,9 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads per group for `nest`: a power of two, up to a warp, that its longest distributed loop keeps busy; a whole block if a
     warp would take too long over that loop. Searches are the work of one warp.
 
-    Where the row goes in vectors, it has no more threads than it has vectors: a thread with one float of a row of 32 spends its time
-    on the row's beginning and on exchanges. With enough rows for all threads of the device, a thread takes several vectors, so that
-    there are fewer of both."""
+    If the row is accessed by vectors, it gets at most one thread per vector: a thread with one float of a row of 32 would spend
+    its time on the start of the row and on exchanges with other threads. If there are enough rows for all threads of the
+    device, a thread takes several vectors, which saves more starts and exchanges."""
     if any(isinstance(each, (Find, Visit)) for each in walk(nest.body)):
         return WARP
     # A loop over a task's rows counts as longer than any other loop.

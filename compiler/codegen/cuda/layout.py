@@ -23,9 +23,9 @@ WARP = 32
 THREAD = "thread"
 """Name of the thread's number in its group, in generated text."""
 MOST_TURNS = 16
-"""Most elements of a row, or of an array, that a thread may keep in registers, ..."""
+"""Most elements of one row, or of one array, that a thread may keep in registers."""
 KEPT_REGISTERS = 48
-"""... and most registers for everything that it keeps."""
+"""Most registers of a thread for the elements of all rows and arrays that it keeps."""
 REDUCE_BYTES = WARP * 8
 """Shared memory of a reduction over a block: one value of at most 8 bytes per warp."""
 
@@ -47,7 +47,7 @@ class Deal:
     width: neighbours that a thread takes per step. vectors: the accesses that move them at once; None if each element is accessed by
     itself. unrolled: whether the steps are unrolled, because they index arrays of registers. kept: by the name of a loaded value, the
     array of registers that holds it from an earlier loop; fills: the array that this loop fills for later loops. ahead: the number of
-    steps whose vectors are loaded together; every thread has a multiple of so many steps.
+    steps whose vectors are loaded together, which divides every thread's number of steps.
     """
 
     loop: Loop
@@ -110,7 +110,8 @@ class Places:
 
     uses: of all locals, by name. widths: neighbours that a thread takes per step over a row, by the row's number of elements.
     registers: by local, the number of elements that each thread keeps in an array of registers. offsets: for locals in shared memory,
-    bytes from the start of the group's part. owned: those of these locals whose elements are each accessed by one thread only.
+    bytes from the start of the group's part. owned: the locals in shared memory of which each element is accessed by only one
+    thread.
     """
 
     threads: int
@@ -130,7 +131,7 @@ class Places:
         return -(-extent // (self.threads * self.width(extent)))
 
     def slots(self, extent: int) -> int:
-        """Elements of a row of `extent` elements per thread: so many registers of their dtype hold them."""
+        """The largest number of elements of any thread, one register each, for a row of `extent` elements."""
         return self.turns(extent) * self.width(extent)
 
     def is_common(self, name: str) -> bool:
@@ -166,7 +167,7 @@ class Layout:
     shared_rows: if the groups of a block do one task together, the place in the body of the loop over the task's rows, which they
     share; None otherwise. totals: the accumulators that are combined after that loop. both: buffers that the nest reads and writes.
     deals: the distribution of each distributed loop, by the loop's id(). reduces: number of values that threads reduce at once.
-    row_type: the C type of rows' numbers.
+    row_type: the C type of a row number.
     """
 
     places: Places

@@ -151,7 +151,8 @@ def is_row_loop(statement: Statement) -> bool:
 
 
 NARROW = 1 << 30
-"""Rows and positions below this are of type int: so is what a few more steps of a loop make of them."""
+"""Row numbers and positions below this bound are of type int. It is half of int's range, so that adding a few more steps of a
+loop does not overflow."""
 
 
 def is_narrow(nest: NestCode) -> bool:

@@ -10,10 +10,10 @@ which it would otherwise request 64 and 32 bytes, keep memory as busy as floats 
     of a variadic reduction   each thread's stretch of it begins and ends with a whole vector (`fold_width`)
 
 An address is a multiple of the vector's size if the row's length allows it and the buffer's address is one; the kernel tests that. If
-a buffer's address is not (a slice of another tensor), there is a second version of the function. In it, a loop that only computes
-elements takes them one by one; one of a row that is kept, or of a sum, loads and stores the same elements one by one. They stay with
-the same threads in the same order, so a sum is the same to the last bit whatever the address: it depends on shapes and the device
-alone.
+a buffer's address is not (a slice of another tensor), there is a second version of the function. In it, a loop that only
+computes elements takes them one by one. A loop over a row that is kept, or a loop that sums, gives each thread the same
+elements in the same order, but loads and stores them one by one. So a sum is the same to the last bit whatever the address: it
+depends on shapes and the device alone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .survey import distributed_loops, is_interleaved
 VECTOR_BYTES = 16
 """The most bytes that one load or store of a thread moves."""
 VECTOR_REGISTERS = 32
-"""The most registers that a thread's vectors may take, ..."""
+"""The most registers that a thread's vectors may take."""
 VECTOR_ACCESSES = 8
-"""... and the most vectors. An optimizer's update reads four tensors and writes three."""
+"""The most vectors of a thread. An optimizer's update reads four tensors and writes three."""
 MORE_TURNS = 4 / 3
 """How much longer the longest thread may take over a row by vectors than element by element. For example, 192 of 256 threads take
 four of 768 elements each, instead of all threads taking three."""
@@ -40,12 +40,14 @@ four of 768 elements each, instead of all threads taking three."""
 AHEAD_REGISTERS = 16
 """The most registers for vectors that a thread loads before it works on the first of them."""
 MOST_AHEAD = 4
+"""The most steps whose vectors a thread loads together."""
 
 
 @dataclass(frozen=True)
 class Vectors:
     """The vector accesses of one loop. loads: by name, the loads made by vectors; stores: the stores made by vectors. base: the
-    variable of a vector's first element. suffix: of the loads' names, which differ from step to step if several are made ahead."""
+    variable of a vector's first element. suffix: ends the names of the loaded values; if the vectors of several steps are
+    loaded ahead, it differs from step to step."""
 
     width: int
     base: Var
@@ -54,7 +56,7 @@ class Vectors:
     suffix: str = ""
 
     def of_step(self, number: int) -> Vectors:
-        """The accesses of the step that is that many steps ahead."""
+        """The accesses of the step that is `number` steps ahead."""
         if number == 0:
             return self
         return replace(self, base=Var(f"{self.base.name}{number}", self.base.extent), suffix=str(number))

@@ -36,6 +36,7 @@ constexpr std::pair<const char*, CudaDeviceAttribute> kDeviceFigures[] = {
 };
 #undef CUDA_ATTRIBUTE
 
+// The driver's functions that Stitch ops use, one member each; cuda_driver.cc has their names in the library.
 class CudaDriver {
  public:
   // The driver, opened by the first call. Returns nullptr and sets `*reason` (unless it is nullptr) if there is none, or if it lacks

@@ -27,6 +27,8 @@ struct ComparedPart {
   long long worst_index;  // -1: none differs
 };
 
+// A kernel's image, its launch (grid, block: numbers of blocks and of threads per block; shared_bytes: per block), and the
+// tensors that it takes, in order.
 struct DeviceKernel {
   // The functions of one context's module.
   struct Loaded {

@@ -17,10 +17,13 @@ struct Tolerance {
   double absolute = 0.0;
 };
 
-// What two sums of `terms` products may differ by that are added in another order: each addition rounds by half a unit in the last
-// place of the partial sum. The 16 are for short sums.
+// The tolerance for two sums of the same `terms` products, added in different orders: (terms + 16) times the unit roundoff of
+// float64 (of float32 for any other dtype), relative to the largest result, since each addition rounds by at most half a unit
+// in the last place of the partial sum. The 16 are for short sums.
 Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype);
 
+// The outcome of a comparison. worst_index: flat index of the element with the worst ratio, -1 if none differs; expected,
+// actual: its two values.
 struct Comparison {
   bool agree = true;
   int64_t worst_index = -1;
@@ -29,8 +32,8 @@ struct Comparison {
   double worst_ratio = 0.0;    // largest |actual - expected| / tolerance of the element; above 1: mismatch
 };
 
-// NaN agrees only with NaN, and an infinity only with the same infinity. Integers and booleans must be equal. Tensors of different
-// dtype or shape do not agree.
+// Compares all elements of two tensors in the host's memory. NaN agrees only with NaN, and an infinity only with the same
+// infinity. Integers and booleans must be equal. Tensors of different dtype or shape do not agree.
 Comparison Compare(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, const Tolerance& tolerance);
 
 }  // namespace stitchfleet

@@ -3,7 +3,7 @@
 // TensorFlow's allocator on a CPU is malloc, and glibc's malloc gives a large block back to the operating system when it is freed:
 // always one above 32 MiB, and smaller ones at the end of the heap. In the next step the kernel writes to pages that do not exist, and
 // for each 4 KiB the operating system is called to clear one: 64 MiB took 39 ms, where writing to pages that exist takes 3. So the
-// blocks stay here for the next results of about their size, on huge pages where the system allows that (10 ms for fresh ones).
+// blocks stay here for the next results of about their size, on huge pages if the system allows that (10 ms for fresh ones).
 //
 // A block that has been free for a second is given to the system as MADV_FREE, which takes it if memory is short: before anything is
 // killed for memory. Not earlier: a call of madvise costs as much as writing a block of 1 MiB (75 us beside 65), and the next step
@@ -40,7 +40,8 @@ class LargeBuffers : public tensorflow::Allocator {
   void* AllocateRaw(size_t alignment, size_t bytes) override;
   void DeallocateRaw(void* pointer) override;
 
-  // Releases the blocks that have been free for so long, and gives those that have been free for a second as MADV_FREE.
+  // Releases the blocks that have been free for at least `idle`, and marks the blocks that have been free for a second as
+  // MADV_FREE.
   void Trim(std::chrono::nanoseconds idle);
   Counters counters();
 
@@ -82,10 +83,10 @@ class DeviceWithLargeBuffers : public tensorflow::DeviceBase {
   tensorflow::DeviceBase* device_;
 };
 
-// An output of a kernel on the CPU: large ones from LargeBuffers.
+// Allocates an output of a kernel on the CPU; a large one comes from LargeBuffers.
 Status AllocateLargeOutput(tensorflow::OpKernelContext* ctx, int output, const tensorflow::TensorShape& shape, tensorflow::Tensor** made);
 
-// The same for memory of one call.
+// Allocates memory for one call of a kernel on the CPU; a large tensor comes from LargeBuffers.
 Status AllocateLargeTemporary(tensorflow::OpKernelContext* ctx, tensorflow::DataType dtype, const tensorflow::TensorShape& shape,
                          tensorflow::Tensor* made);
 

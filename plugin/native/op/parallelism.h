@@ -36,6 +36,7 @@ class Parallelism {
     return {best(), false};
   }
 
+  // Records how long a timed call took, in nanoseconds.
   void Observe(Way way, int64_t ns) {
     if (way == kAlone && ns > kLongNs) {  // help always pays for a kernel of this length
       is_long_.store(true, std::memory_order_relaxed);

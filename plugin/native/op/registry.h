@@ -29,8 +29,10 @@ namespace stitchfleet {
 
 struct DeviceKernel;
 
+// The state of a signature; stitch_op.cc says what a call does in each.
 enum class State : int { kFallback = 0, kReady = 1, kVerify = 2, kStitched = 3, kSuspect = 4, kReverted = 5 };
 
+// The dtype and shape of one input, and its value if lowering needs that, as the request for a kernel has them.
 struct InputDescription {
   int dtype = 0;
   std::vector<int64_t> shape;
@@ -44,6 +46,7 @@ struct InputSample {
   std::string bytes;
 };
 
+// One output of a kernel, and the tolerance with which it is compared with TensorFlow's own result.
 struct OutputSpec {
   tensorflow::DataType dtype;
   tensorflow::TensorShape shape;
@@ -51,6 +54,7 @@ struct OutputSpec {
   std::vector<int> aliases;  // op inputs whose buffer the kernel may write this output into
 };
 
+// An installed kernel: its function, and what a call must know of it. It is never freed, since a step may be using it.
 struct Executable {
   StitchKernel kernel = nullptr;
   std::shared_ptr<const DeviceKernel> device_kernel;  // on a GPU, instead of `kernel`
@@ -63,6 +67,7 @@ struct Executable {
 
 struct Cluster;
 
+// One set of input shapes and values of a cluster: its state, its executable, the counters of its calls.
 struct Signature {
   int id = 0;
   int turn = 0;  // its step in a stride of sampled steps: a hash of cluster and shapes, so equal on all ranks of a job
@@ -100,6 +105,7 @@ constexpr int kMaxSignatures = 512;
 constexpr int kFewSignatures = 64;
 constexpr double kCallsPerSignature = 1.25;
 
+// All Stitch ops of one structure. unsigned_calls: number of calls without a signature.
 struct Cluster {
   std::string name;
   std::atomic<bool> enabled{true};
@@ -132,6 +138,8 @@ struct Cluster {
   }
 };
 
+// A failed comparison. output: the first output that differs. The tensors are copies: the op's inputs, TensorFlow's results,
+// the kernel's.
 struct Mismatch {
   int signature = 0;
   int output = 0;
@@ -142,6 +150,7 @@ struct Mismatch {
 
 class Registry {
  public:
+  // The process's registry. It is never destroyed.
   static Registry& Get();
 
   Cluster* FindOrCreateCluster(const std::string& name);

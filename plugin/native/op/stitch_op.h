@@ -46,7 +46,8 @@ class StitchOp : public tensorflow::OpKernel {
   // Allocates an output of a kernel that is being verified.
   virtual Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
 
-  // Whether that kernel has written only to its outputs: UNAVAILABLE if it has not, or if that cannot be checked.
+  // Checks that a kernel that is being verified has written only to its `outputs`: UNAVAILABLE if it has not, or if that cannot
+  // be checked.
   virtual Status CheckBorders(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& outputs) const {
     return Ok();
   }
@@ -54,6 +55,7 @@ class StitchOp : public tensorflow::OpKernel {
   // Waits until the device has finished all work given to it so far.
   virtual Status Finish(tensorflow::OpKernelContext* ctx) { return Ok(); }
 
+  // Compares one output of the fallback (`expected`) with the kernel's (`actual`), within the executable's tolerance for it.
   virtual Status CompareOutput(tensorflow::OpKernelContext* ctx, const Executable& executable, int output,
                                      const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, Comparison* comparison);
 
@@ -63,6 +65,7 @@ class StitchOp : public tensorflow::OpKernel {
   // The same tensor in the host's memory; a tensor that is there already is not copied.
   virtual Status ToHost(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
 
+  // Number of leading arguments that are in the host's memory on every device (value arguments and variables' handles).
   int host_arguments() const { return host_arguments_; }
 
  private:

@@ -64,7 +64,7 @@ struct Shapes {
   }
 };
 
-// Runs `task(first, last)` on ranges of [0, count) on TensorFlow's pool. cost: bytes read and written for one.
+// Runs `task(first, last)` on ranges of [0, count) on TensorFlow's pool. cost: bytes read and written per index.
 template <typename Task>
 void ForAll(OpKernelContext* ctx, int64_t count, int64_t cost, const Task& task) {
   ctx->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, std::max<int64_t>(1, cost), task);
@@ -159,7 +159,7 @@ class ConvolutionGradientOp : public TwoKernelsOp {
   }
 
  private:
-  // Fills in the shapes of a call; whether the other kernel can compute it.
+  // Fills in the shapes of a call. Returns whether the other kernel can compute it.
   bool AreShapes(OpKernelContext* ctx, Shapes* shapes) const {
     const Tensor& sizes = ctx->input(of_filter_ ? 1 : 0);
     if (sizes.dims() != 1 || sizes.NumElements() != 4) return false;
@@ -239,11 +239,11 @@ class ConvolutionGradientOp : public TwoKernelsOp {
     return Reshaped(product, shapes.filter, result);
   }
 
-  // Where the pixels that the strides do not pass over lie: rows of the input, and packed ones.
+  // Maps rows of the input to rows of the packed input, which has only the pixels that the strides do not skip.
   struct Places {
     int64_t height, width, bytes;  // of the input; of a pixel of the input
     int64_t strides[2], of_gradient[2];
-    // The packed row of row `row` of the input, counted over the batch; null if the strides pass over it.
+    // The packed row of row `row` of the input, counted over the batch; null if the strides skip it.
     const char* Source(const char* packed, int64_t row) const {
       const int64_t image = row / height, y = row % height;
       if (y % strides[0] != 0) return nullptr;

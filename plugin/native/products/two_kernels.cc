@@ -76,7 +76,7 @@ void TwoKernelsOp::Compute(OpKernelContext* ctx) {
           comparison.expected);
 }
 
-// Null if there have been too many shapes.
+// The race for calls of these shapes; null if there are kMostShapes others already.
 TwoKernelsOp::Race* TwoKernelsOp::RaceOf(std::vector<int64_t> shapes) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = races_.find(shapes);

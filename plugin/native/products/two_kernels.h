@@ -37,8 +37,10 @@ class TwoKernelsOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* ctx) override;
 
  protected:
-  // Whether the other kernel can compute this call. What it cannot, right or wrong, is the own one's.
+  // Whether the other kernel can compute this call; if so, fills in `call`. If it cannot, valid or not, the job's own kernel
+  // computes the call, or fails as in the job's own graph.
   virtual bool Fits(tensorflow::OpKernelContext* ctx, CallShapes* call) const = 0;
+  // Compute the call's result by the job's own kernel, and by the other one. `params`: from Inherit.
   virtual Status Own(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params& params, tensorflow::Tensor* result) = 0;
   virtual Status Other(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params& params, tensorflow::Tensor* result) = 0;
 
@@ -62,7 +64,7 @@ Status ShapeOfOwn(tensorflow::shape_inference::InferenceContext* c) {
 // A NodeDef of another operator with the name, the device and the dtype T of the op under construction.
 tensorflow::NodeDef NodeLike(tensorflow::OpKernelConstruction* c, const char* op);
 
-// A tensor's elements in another shape. A Status of an error if that has another size.
+// A tensor's elements in another shape, on the same buffer. INTERNAL if that shape has another number of elements.
 Status Reshaped(const tensorflow::Tensor& tensor, const tensorflow::TensorShape& shape, tensorflow::Tensor* result);
 
 // A tensor as a matrix whose columns are the last dimension, which is not empty.

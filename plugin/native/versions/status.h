@@ -1,4 +1,4 @@
-// What an operation came to, in TensorFlow's own class: absl::Status since 2.14, a class of TensorFlow's before.
+// The result of an operation, in the class that TensorFlow uses: absl::Status since 2.14, a class of TensorFlow's own before.
 #pragma once
 
 #include <string>

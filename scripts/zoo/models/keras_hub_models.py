@@ -16,14 +16,14 @@ GROUPED = {"num_query_heads": 4, "num_key_value_heads": 2}
 
 
 def language_model(task, backbone):
-    """A causal language model of ids whose next ids it is to say, with weights of 0 where a text has ended."""
+    """Trains or runs a causal language model: for each id it predicts the next id; padding has weight 0."""
     model = task(backbone=backbone, preprocessor=None)
     inputs = {"token_ids": ids, "padding_mask": mask}
     fit_or_infer(model, inputs, np.roll(ids, -1, 1), keras.optimizers.AdamW(1e-4), weights=mask)
 
 
 def classifier(inputs, features, examples):
-    """A classifier of one layer on what a backbone says."""
+    """Trains or runs a classifier: one dense layer on `features`, a backbone's output."""
     fit_or_infer(keras.Model(inputs, keras.layers.Dense(10)(features)), examples, labels, metrics=["accuracy"])
 
 
