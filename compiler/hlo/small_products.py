@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-IN_FIRST_CACHE = 1 << 13
-"""Elements of a right factor (32 KiB of floats) that each row of the left one finds in the core's first cache."""
-IN_SECOND_CACHE = 1 << 16
-"""Elements of a right factor (256 KiB of floats) that each row finds in the second cache."""
-MOST_TERMS = 1 << 22
-"""Most multiply-adds of a product whose right factor is in the second cache only. A library runs a larger one near the peak."""
+FOR_ANY_ROWS = 1 << 14
+"""Most elements of a right factor (64 KiB of floats) that is multiplied by any number of rows: it stays in the core's second cache
+beside the rows that pass, and six rows at a time run at 90% of an AVX2 core's peak."""
+FOR_SOME_ROWS = 1 << 16
+"""Most elements of a right factor (256 KiB of floats) of a product of at most MOST_TERMS multiply-adds: 80% of the peak. Larger
+factors would have to be packed."""
+MOST_TERMS = 1 << 24
 
 
 def is_small(rows: int | None, terms: int, columns: int) -> bool:
-    """Whether a product of [rows, terms] and [terms, columns] is worth compiling: either its right factor stays in the first cache,
-    so that the rows, however many, run near the core's peak, or the library would hardly work longer than it takes to start.
-    rows: None if it is not known."""
+    """Whether a product of [rows, terms] and [terms, columns] is worth compiling: its right factor stays in the second cache, so that
+    the kernel runs about as fast as a library's. rows: None if it is not known."""
     factor = terms * columns
-    if factor <= IN_FIRST_CACHE:
+    if factor <= FOR_ANY_ROWS:
         return True
-    return rows is not None and factor <= IN_SECOND_CACHE and rows * factor <= MOST_TERMS
+    return rows is not None and factor <= FOR_SOME_ROWS and rows * factor <= MOST_TERMS

@@ -235,7 +235,10 @@ class Scan:
 class Product:
     """`local[offset + column] = sum over term of factor * right`, for all columns: a row of a matrix product. `left`: statements that
     define `factor` at one value of `term`. Neighbouring columns are neighbours in the memory of `right`. The terms of a sum are added
-    in order of `term`, to 0, each by a fused multiply-add if the processor has one. `dtype`: the local's, of both factors too."""
+    in order of `term`, to 0, each by a fused multiply-add if the processor has one. `dtype`: the local's, of both factors too.
+
+    With `row`, for all rows from `group_first` to `group_last` at once (lowering/row_blocks.py): `stride` elements of `local` for
+    each of them, and `right` the same for all."""
 
     local: str
     dtype: DType
@@ -245,6 +248,8 @@ class Product:
     left: tuple[Statement, ...]
     factor: str
     right: Load
+    row: Var | None = None
+    stride: int = 0
 
 
 @dataclass(frozen=True)
@@ -482,7 +487,12 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{statement.name} = {statement.kind} of {statement.local}[0:{statement.lanes}]"
         elif isinstance(statement, Product):
             term, column, target = statement.term, statement.column, statement.offset + Index.of_var(statement.column)
-            yield f"{pad}product over {term.name} in [0, {term.extent}), {column.name} in [0, {column.extent}):"
+            rows = (
+                f" of {statement.row.name} in [group_first, group_last), {statement.stride} apart,"
+                if statement.row
+                else ""
+            )
+            yield f"{pad}product{rows} over {term.name} in [0, {term.extent}), {column.name} in [0, {column.extent}):"
             yield from _statements(statement.left, indent + 2)
             yield f"{pad}  {statement.local}[{target}] += {statement.factor} * {value_text(statement.right)}"
         elif isinstance(statement, Fold):

@@ -15,6 +15,7 @@ from ..ir.index_maps import Bound, Guard, Index, Var
 from ..support.sequences import pairwise
 from . import loops
 from .loops import Loop, LoopKind, Statement
+from .uses import read_value
 
 LEAST_EXTENT: Final = 16
 LEAST_PART: Final = 8
@@ -166,7 +167,7 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
         elif isinstance(statement, loops.Let):
             if statement.name not in names:
                 continue
-            _read(statement.value, names, variables)
+            read_value(statement.value, names, variables)
         elif isinstance(statement, loops.LetIndex):
             if statement.variable not in variables:
                 continue
@@ -177,23 +178,3 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
                 variables |= statement.index.variables
         kept.append(statement)
     return tuple(reversed(kept))
-
-
-def _read(value: loops.Value, names: set[str], variables: set[Var]) -> None:
-    if isinstance(value, (loops.Load, loops.LoadLocal)):
-        variables |= value.index.variables
-        for bound in value.guard:
-            variables |= bound.index.variables
-    elif isinstance(value, loops.FromIndex):
-        variables |= value.index.variables
-    elif isinstance(value, loops.Compute):
-        names |= set(value.operands)
-    elif isinstance(value, loops.Merge):
-        names |= {value.left, value.right}
-    elif isinstance(value, loops.Convert):
-        names.add(value.value)
-    elif isinstance(value, loops.Choose):
-        names |= {name for _, name in value.cases} | {value.otherwise}
-        for guard, _ in value.cases:
-            for bound in guard:
-                variables |= bound.index.variables

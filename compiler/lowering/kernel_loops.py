@@ -23,6 +23,7 @@ from .context import Context
 from .lanes import LaneLowering
 from .reduction.combine import combine_body
 from .reduction.scan import scan_body
+from .row_blocks import block_rows, is_blockable
 from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
@@ -68,6 +69,8 @@ def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
     code = _code(context, execution, body, one.nest.number, shared)
     family = plan.families.get(one.nest.number)
+    if execution.rows_together > 1 and is_blockable(code):
+        code = block_rows(code, execution.rows_together)
     if isinstance(plan.target, GpuTarget) and execution.mode is Mode.ROWS and family is None:
         return spread_rows(code, plan.target)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))

@@ -68,7 +68,7 @@ class Execution:
     SCATTER and OWNERS (pieces of windows), and combinations (results); lowering may cut a GPU's rows of mode ROWS (spread.py).
     cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial results
     of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is for
-    TILED_TRANSPOSE, columns for COLUMNS."""
+    TILED_TRANSPOSE, columns for COLUMNS. rows_together: rows of a CPU's mode ROWS for which a matrix product is computed at once."""
 
     mode: Mode
     rows: int
@@ -79,6 +79,7 @@ class Execution:
     panel_rows: int = 0
     transpose: TiledTranspose | None = None
     columns: int = 0
+    rows_together: int = 1
 
     @property
     def tasks(self) -> int:
@@ -119,11 +120,38 @@ def execution_of(
         return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial)
     order = order_across_memory(graph, nest, placed, stored, target)
     if order is None:
-        return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial)
+        together = rows_together(graph, nest, target)
+        if per_task < nest.rows:
+            per_task = -(-per_task // together) * together  # whole blocks
+        return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial, rows_together=together)
     if per_task < nest.rows:
         per_task = -(-per_task // BLOCK_ROWS) * BLOCK_ROWS  # whole squares
     panel = panel_rows_of(graph, nest, placed, order, target)
     return Execution(Mode.SQUARES, nest.rows, per_task, cost.one_core_ns, partial, order=order, panel_rows=panel)
+
+
+ROWS_TOGETHER = (6, 4)
+"""Rows of a matrix product that are computed at once: six rows of two vectors are 12 sums, which hide the latency of an addition with
+16 registers to hold them (the micro-kernel of BLIS for AVX2: 6 x 16). Fewer where a batch's products have no multiple of six rows."""
+
+
+def rows_together(graph: Graph, nest: Nest, target: Target) -> int:
+    """Number of rows for which the products of a nest are computed at once; 1 if it has none, or if neighbouring rows belong to
+    different products of a batch."""
+    products = [
+        (graph.nodes[segment.node], mapping)
+        for segment, mapping in nest.placed
+        if graph.nodes[segment.node].op == "dot"
+    ]
+    if not products or not isinstance(target, CpuTarget):
+        return 1
+    for rows in ROWS_TOGETHER:
+        if nest.rows >= rows and all(
+            nest.rows * node.shape[-1] == node.element_count and (len(node.shape) == 2 or node.shape[-2] % rows == 0)
+            for node, _ in products
+        ):
+            return rows
+    return 1
 
 
 def is_lane_wise(graph: Graph, nest: Nest, target: Target) -> bool:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Attribute, DType, Graph, GraphBuilder, Literal, Shape, WindowDimension
+from stitchfleet.compiler.ir.graph import (
+    Attribute,
+    DType,
+    GatherDimensions,
+    Graph,
+    GraphBuilder,
+    Literal,
+    Shape,
+    WindowDimension,
+)
 from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.reference import reduce_identity
 
@@ -371,8 +380,6 @@ def cumsum_of_columns(rows: int, columns: int) -> Graph:
 
 def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
     """Rows scattered into a table by index, several to the same row."""
-    from stitchfleet.compiler.ir.graph import GatherDimensions
-
     m = Maker("embedding_gradient")
     indices, updates = m.parameter(rows, dtype=DType.S32), m.parameter(rows, size)
     numbers = GatherDimensions((1,), (0,), (0,), 1)
@@ -382,8 +389,6 @@ def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
 
 def embedding(rows: int, size: int, vocabulary: int) -> Graph:
     """Rows of a table by index, with a position added."""
-    from stitchfleet.compiler.ir.graph import GatherDimensions
-
     m = Maker("embedding")
     table, indices, position = (
         m.parameter(vocabulary, size),
@@ -462,6 +467,17 @@ def product_softmax(rows: int, terms: int, columns: int, dtype: DType = DType.F3
     return m.done(m.op("divide", weights, m.spread(m.reduce(weights, 1), shape, 0)), logits)
 
 
+def normalized_product(rows: int, size: int) -> Graph:
+    """A row's numbers, its length and its place in a table, that are read both before and after a product of the row."""
+    m, shape = Maker("normalized_product"), (rows, size)
+    table, ids, w = m.parameter(50, size), m.parameter(rows, dtype=DType.S32), m.parameter(size, size)
+    numbers = GatherDimensions((1,), (0,), (0,), 1, (1, size))
+    x = m.op("gather", table, ids, gather=numbers)
+    length = m.op("sqrt", m.shifted(m.reduce(m.op("multiply", x, x), 1), 1e-3))
+    product = m.op("dot", m.op("divide", x, m.spread(length, shape, 0)), w)
+    return m.done(m.op("add", m.op("multiply", m.op("tanh", product), m.spread(length, shape, 0)), x))
+
+
 def turned_products(rows: int, terms: int, columns: int) -> Graph:
     """A product and its two gradients: both factors are read the other way round too."""
     m = Maker("turned_products")
@@ -514,6 +530,7 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "product_softmax_half": lambda: product_softmax(9, 30, 20, DType.F16),
     "product_softmax_double": lambda: product_softmax(9, 30, 21, DType.F64),
     "product_of_very_many_columns": lambda: product_softmax(3, 5, 6000),
+    "normalized_product": lambda: normalized_product(29, 24),
     "turned_products": lambda: turned_products(20, 36, 50),
     "batch_of_products": lambda: batch_of_products(5, 12, 16, 20),
     "attention_pool": lambda: attention_pool(20, 50, 36),

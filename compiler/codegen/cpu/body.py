@@ -120,18 +120,27 @@ class CpuWriter(Writer):
             yield f"{pad}{target} = __builtin_fabsf({name}) < __builtin_inff() ? {target} : (double){name};"
 
     def _product(self, statement: loops.Product, pad: str) -> Iterator[str]:
-        term, columns = statement.term.name, statement.column.extent
-        extents = f"{columns}, " if self.facts.for_many_shapes else ""
-        function = "stitch_product_open" if self.facts.for_many_shapes else f"stitch_product<{columns}>"
-        ctype = REGISTER_TYPE[statement.dtype]
+        term, columns, ctype = statement.term.name, statement.column.extent, REGISTER_TYPE[statement.dtype]
+        target = f"{statement.local} + {index_text(statement.offset)}"
+        open_ = "_open" if self.facts.for_many_shapes else ""
+        extents = f"{columns}, " if open_ else ""
+        rows, row, first = "", "int", ""
+        if statement.row is not None:
+            rows, row = f"(int)(group_last - group_first), {statement.stride}, ", "long long row, int"
+            first = f"const {self.row_type} {statement.row.name} = group_first"
+        function = f"stitch_product{'_rows' if rows else ''}{open_}{'' if open_ else f'<{columns}>'}"
+        place = index_text(statement.right.index - Index.of_var(statement.column))
+        inline = "__attribute__((always_inline))"
         yield f"{pad}{function}("
-        yield f"{pad}    {extents}{statement.term.extent}, {statement.local} + {index_text(statement.offset)},"
-        yield f"{pad}    [&](int {term}) __attribute__((always_inline)) -> {ctype} {{"
+        yield f"{pad}    {extents}{statement.term.extent}, {rows}{target},"
+        yield f"{pad}    [&]({row} {term}) {inline} -> {ctype} {{"
+        if first:
+            yield f"{pad}      {first} + row;"
         yield from self.body(statement.left, len(pad) // 2 + 3)
         yield f"{pad}      return {statement.factor};"
         yield f"{pad}    }},"
-        place = index_text(statement.right.index - Index.of_var(statement.column))
-        yield f"{pad}    [&](int {term}) __attribute__((always_inline)) {{ return b{statement.right.buffer} + ({place}); }});"
+        before = f"{first}; " if first and statement.row in statement.right.index.variables else ""
+        yield f"{pad}    [&](int {term}) {inline} {{ {before}return b{statement.right.buffer} + ({place}); }});"
 
     # ---- loops ------------------------------------------------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ COLUMNS = (*range(1, 41), 47, 48, 49, 63, 64, 65, 72, 95, 96, 97, 100, 128, 129,
 
 
 def products(dtype: DType, columns: tuple[int, ...]) -> Graph:
-    """A product of three rows for each number of columns, with one to nine terms or so many that chains of sums take turns."""
+    """A product for each number of columns, of one to thirteen rows, with one to nine terms or so many that chains of sums take
+    turns."""
     m = Maker("products")
     outputs = []
     for number, extent in enumerate(columns):
         terms = number % 9 + 1 if number % 3 else 70
-        left, right = m.parameter(3, terms, dtype=dtype), m.parameter(terms, extent, dtype=dtype)
+        left, right = m.parameter(number % 13 + 1, terms, dtype=dtype), m.parameter(terms, extent, dtype=dtype)
         outputs.append(m.op("dot", left, right))
     return m.done(*outputs)
 
@@ -76,10 +77,12 @@ def test_a_kernel_without_products_does_not_hold_their_functions() -> None:
 
 
 MUTANTS = {
-    "the last terms are left out": ("for (; k < terms; ++k) {", "for (; k < terms - 1; ++k) {"),
-    "a chain of sums is left out": ("(sums[2][v] + sums[3][v])", "sums[2][v]"),
+    "the last terms are left out": ("for (; k < terms; ++k) add", "for (; k < terms - 1; ++k) add"),
+    "a chain of sums is left out": ("(sums[2][i][v] + sums[3][i][v])", "sums[2][i][v]"),
     "the last vector begins too early": (": COLUMNS - LANES;", ": COLUMNS - LANES - 1;"),
-    "sums begin at one": ("sums[c][v] = V{};", "sums[c][v] = V{} + 1;"),
+    "sums begin at one": ("sums[c][i][v] = V{};", "sums[c][i][v] = V{} + 1;"),
+    "rows are written over each other": ("(target + i * stride + place(v))", "(target + place(v))"),
+    "a single row takes the first row's factors": ("return left(first, k)", "return left(0, k)"),
     "a single column takes the row's next factor": ("__builtin_fmaf(left(k)", "__builtin_fmaf(left(k ? k - 1 : 0)"),
 }
 
@@ -95,5 +98,5 @@ def test_a_wrong_micro_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatc
         return text.replace(before, after)
 
     monkeypatch.setattr("tests.compiler.native.translation_unit", wrong)
-    (built,) = build_all([products(DType.F32, (2, 3, 7, 9, 12, 20, 50, 100))])
+    (built,) = build_all([products(DType.F32, (2, 3, 7, 9, 12, 20, 50, 100, 200, 30, 40, 8))])
     assert complaint(built, Regime.NORMAL, seed=3) is not None

@@ -163,6 +163,8 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
             assert all((code.body, code.buffers)), "the plan has a nest that does nothing"
             over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
             assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
+            groups = [item.size for item in code.body if isinstance(item, Blocks) and item.name == "group"]
+            assert groups in ([], [execution.rows_together])
             needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
             assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
 
@@ -170,6 +172,8 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
 def ways_over_rows(statement: Statement) -> list[str]:
     """How a body goes through a task's rows: the kinds of those loops."""
     if isinstance(statement, Blocks):
+        if statement.name == "group":
+            return ["groups of rows"]
         inner = [loop for loop in loops_in(statement.body) if loop.bounds == ("block_first", "block_last")]
         return [f"blocks of {inner[0].kind.value}"]
     if isinstance(statement, Loop) and statement.bounds == ("first_row", "last_row"):
@@ -179,7 +183,7 @@ def ways_over_rows(statement: Statement) -> list[str]:
 
 OVER_ROWS = {
     Mode.LANES: {"simd", "blocks of lanes"},
-    Mode.ROWS: {"serial"},
+    Mode.ROWS: {"serial", "groups of rows"},
     Mode.SQUARES: {"blocks of serial"},
     Mode.TILED_TRANSPOSE: {"serial"},
     Mode.SCATTER: {"serial"},

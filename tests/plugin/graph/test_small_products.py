@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.hlo.small_products import IN_FIRST_CACHE, IN_SECOND_CACHE, MOST_TERMS, is_small
+from stitchfleet.compiler.hlo.small_products import FOR_ANY_ROWS, FOR_SOME_ROWS, MOST_TERMS, is_small
 from stitchfleet.plugin.graph import fused
 from stitchfleet.plugin.graph.memory_bound import MARK, Shape
 from stitchfleet.plugin.graph.placed_graph import PlacedGraph
@@ -20,12 +20,12 @@ GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
 def test_a_product_is_small_if_its_right_factor_stays_in_a_cache() -> None:
-    assert is_small(None, 64, IN_FIRST_CACHE // 64)
-    assert is_small(1 << 20, 64, IN_FIRST_CACHE // 64)
-    assert not is_small(None, 65, IN_FIRST_CACHE // 64)
-    assert is_small(MOST_TERMS // IN_SECOND_CACHE, 256, IN_SECOND_CACHE // 256)
-    assert not is_small(MOST_TERMS // IN_SECOND_CACHE + 1, 256, IN_SECOND_CACHE // 256)
-    assert not is_small(1, 257, IN_SECOND_CACHE // 256)
+    assert is_small(None, 64, FOR_ANY_ROWS // 64)
+    assert is_small(1 << 20, 64, FOR_ANY_ROWS // 64)
+    assert not is_small(None, 65, FOR_ANY_ROWS // 64)
+    assert is_small(MOST_TERMS // FOR_SOME_ROWS, 256, FOR_SOME_ROWS // 256)
+    assert not is_small(MOST_TERMS // FOR_SOME_ROWS + 1, 256, FOR_SOME_ROWS // 256)
+    assert not is_small(1, 257, FOR_SOME_ROWS // 256)
 
 
 def loop_with(op: str = "MatMul", dtype: int = FLOAT, device: str = "/device:CPU:0", **flags: bool) -> Any:

@@ -1,0 +1,188 @@
+"""Rows of a nest with matrix products, several at once, so that a product's right factor is loaded once for all of them.
+
+    for r in [first_row, last_row):          for rows in blocks of R rows:
+      A                                         for r in the block: A          with a slot for each row in each local that B reads
+      product row[n] = ...                      product of all rows of the block
+      B                                         for r in the block: B
+
+This is loop distribution followed by unroll-and-jam of the product (Allen and Kennedy, Optimizing Compilers for Modern
+Architectures, 2001, sections 5.2 and 8.5). It is legal because rows are independent, but for accumulators of the task: each of these
+is changed by one part of the body only, and still row after row. What a later part reads of an earlier one is kept: an array has a
+slot for each row of the block, and a number becomes such an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ..ir.graph import DType
+from ..ir.index_maps import Index, Var
+from ..loops import loops
+from ..loops.loops import (
+    Assign,
+    Blocks,
+    Collapse,
+    Combine,
+    Let,
+    LetIndex,
+    LoadLocal,
+    Local,
+    Loop,
+    LoopKind,
+    NestCode,
+    Product,
+    Scan,
+    Statement,
+)
+from ..loops.uses import uses
+
+NAME = "group"
+"""A block's first and last row are `group_first` and `group_last`."""
+
+
+def block_rows(code: NestCode, rows: int) -> NestCode:
+    """The nest with blocks of `rows` rows."""
+    (place,) = (
+        i for i, each in enumerate(code.body) if isinstance(each, Loop) and each.bounds == ("first_row", "last_row")
+    )
+    loop = code.body[place]
+    assert isinstance(loop, Loop)
+    block = _Block(loop, rows)
+    body = Blocks(rows, tuple(block.statements()), NAME)
+    return replace(code, body=(*code.body[:place], body, *code.body[place + 1 :]))
+
+
+def is_blockable(code: NestCode) -> bool:
+    """Whether a nest has a row of a product in its loop over rows: some products are lowered like other reductions."""
+    return any(
+        isinstance(each, Product)
+        for loop in code.body
+        if isinstance(loop, Loop) and loop.bounds == ("first_row", "last_row")
+        for each in loop.body
+    )
+
+
+class _Block:
+    """The body of a loop over blocks of rows, made from the loop over rows."""
+
+    def __init__(self, loop: Loop, rows: int) -> None:
+        self._loop, self._rows = loop, rows
+        self._parts = list(_parts(loop.body))
+        self._locals = {each.name: each for each in loop.body if isinstance(each, Local)}
+        self._defined = {name: dtype for each in loop.body for name, dtype in _defines(each)}
+        self._indices = {each.variable: each for each in loop.body if isinstance(each, LetIndex)}
+        self._slot = Index.of_var(loop.variable) - Index.of_var(Var(f"{NAME}_first", loop.variable.extent))
+        part_of = {
+            name: number for number, part in enumerate(self._parts) for each in part for name, _ in _defines(each)
+        }
+        reads = [self._reads_of(part) for part in self._parts]
+        self._kept = sorted(name for name, made in part_of.items() if any(name in names for names in reads[made + 1 :]))
+        self._shared = sorted(
+            name for name in self._locals if sum(name in names for names in reads) > 1 or self._is_of_product(name)
+        )
+
+    def _is_of_product(self, local: str) -> bool:
+        return any(isinstance(each, Product) and local in uses(each)[0] for each in self._loop.body)
+
+    def _reads_of(self, part: Sequence[Statement]) -> set[str]:
+        """The names and locals that a part reads, those of the positions that it needs among them."""
+        names: set[str] = set()
+        for each in part:
+            found, variables = uses(each)
+            names |= found
+            names |= {self._indices[variable].value for variable in variables if variable in self._indices}
+        return names
+
+    def statements(self) -> Iterator[Statement]:
+        """The statements of a block."""
+        for name in self._shared:
+            local = self._locals[name]
+            yield replace(local, size=local.size * self._rows)
+        for name in self._kept:
+            yield Local(_kept_in(name), self._defined[name], self._rows, None)
+        for part in self._parts:
+            (first, *_) = part
+            if isinstance(first, Product):
+                yield self._product(first)
+                continue
+            yield Loop(
+                self._loop.variable,
+                self._loop.variable.extent,
+                LoopKind.SERIAL,
+                tuple(self._part(part)),
+                bounds=(f"{NAME}_first", f"{NAME}_last"),
+            )
+
+    def _part(self, part: Sequence[Statement]) -> Iterator[Statement]:
+        made = {name for each in part for name, _ in _defines(each)}
+        here = {each.variable for each in part if isinstance(each, LetIndex)}
+        reads = self._reads_of(part)
+        yield from (self._locals[name] for name in sorted(reads & self._locals.keys()) if name not in self._shared)
+        for name in sorted(reads & set(self._kept) - made):
+            yield Let(name, self._defined[name], LoadLocal(_kept_in(name), self._slot))
+        wanted = {variable for each in part for variable in uses(each)[1] if variable in self._indices} - here
+        for variable in sorted(wanted, key=lambda variable: variable.name):
+            yield self._indices[variable]
+        for each in part:
+            if not isinstance(each, Local):
+                yield self._with_slots(each)
+            for name, _ in _defines(each):
+                if name in self._kept:
+                    yield Assign(_kept_in(name), self._slot, name)
+
+    def _product(self, product: Product) -> Product:
+        target = self._locals[product.local]
+        left = tuple(self._with_slots(each) for each in product.left)
+        return replace(product, left=left, row=self._loop.variable, stride=target.size)
+
+    def _with_slots(self, statement: Statement) -> Statement:
+        """The statement with the row's slot in the shared locals."""
+
+        def moved(local: str, index: Index) -> Index:
+            return index + self._slot * self._locals[local].size if local in self._shared else index
+
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(self._with_slots(each) for each in statement.body))
+        if isinstance(statement, loops.If):
+            return replace(statement, body=tuple(self._with_slots(each) for each in statement.body))
+        if isinstance(statement, Let) and isinstance(statement.value, LoadLocal):
+            value = statement.value
+            return replace(statement, value=replace(value, index=moved(value.local, value.index)))
+        if isinstance(statement, (Assign, Scan)):
+            return replace(statement, index=moved(statement.local, statement.index))
+        if isinstance(statement, Combine):
+            assert statement.index is not None or statement.local not in self._shared, "lanes are of one part"
+            return (
+                statement
+                if statement.index is None
+                else replace(statement, index=moved(statement.local, statement.index))
+            )
+        if isinstance(statement, Product):
+            assert statement.local not in self._shared, "a product that is repeated in a row has a local of its own"
+        return statement
+
+
+def _kept_in(name: str) -> str:
+    return f"{name}_of_rows"
+
+
+def _parts(body: Iterable[Statement]) -> Iterator[list[Statement]]:
+    """The statements between products, and each product alone."""
+    part: list[Statement] = []
+    for each in body:
+        if isinstance(each, Product):
+            if part:
+                yield part
+            yield [each]
+            part = []
+        else:
+            part.append(each)
+    if part:
+        yield part
+
+
+def _defines(statement: Statement) -> Iterator[tuple[str, DType]]:
+    """The names that a statement of a row's body gives to numbers of the row."""
+    if isinstance(statement, (Let, Collapse, Scan)):
+        yield statement.name, statement.dtype
