@@ -113,6 +113,14 @@ class Settings:
         },
     )
     min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators in a kernel"})
+    products: str = field(
+        default="loops",
+        metadata={
+            "help": "which matrix products are in kernels, on a CPU: 0: none; loops: memory-bound ones, and small ones inside loops; "
+            "all: small ones outside of loops too",
+            "choices": ("0", "loops", "all"),
+        },
+    )
     remote: bool | None = field(
         default=None,
         metadata={
@@ -185,6 +193,10 @@ def read_settings(environment: Mapping[str, str], complain: Callable[[str], None
             continue
         try:
             values[spec.name] = _PARSERS[str(spec.type)](text)
+            choices = spec.metadata.get("choices")
+            if choices and values[spec.name] not in choices:
+                del values[spec.name]
+                complain(f"{PREFIX}{spec.name.upper()}={text!r} is none of {', '.join(choices)}; the default is used")
         except ValueError:
             complain(f"{PREFIX}{spec.name.upper()}={text!r} is not {spec.type}; the default is used")
     return Settings(**values)  # type: ignore[arg-type]

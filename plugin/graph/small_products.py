@@ -24,18 +24,18 @@ from .placed_graph import PlacedGraph, device_type
 _PRODUCTS = ("MatMul", "_FusedMatMul")
 
 
-def mark(graph: Any, operand_shapes: OperandShapes) -> int:
-    """Marks the products of a placed GraphDef that are in a loop and small, in place. Returns their number. operand_shapes: what is
-    known of the shapes in the graph."""
+def mark(graph: Any, operand_shapes: OperandShapes, everywhere: bool = False) -> int:
+    """Marks the products of a placed GraphDef that are small and in a loop, or anywhere if `everywhere`, in place. Returns their
+    number. operand_shapes: what is known of the shapes in the graph."""
     products = {node.name for node in graph.node if node.op in _PRODUCTS and _is_plain(node)}
-    if not products or not any(node.op == "Enter" for node in graph.node):
+    if not products or not (everywhere or any(node.op == "Enter" for node in graph.node)):
         return 0
     placed = PlacedGraph(graph)
     frames = analyse(placed).frame
-    inside = [node for node in placed.nodes if node.name in products and frames[node.index]]
-    shapes = operand_shapes([node.name for node in inside]) if inside else {}
+    asked = [node for node in placed.nodes if node.name in products and (everywhere or frames[node.index])]
+    shapes = operand_shapes([node.name for node in asked]) if asked else {}
     count = 0
-    for node in inside:
+    for node in asked:
         if not _is_small(node.proto, shapes.get(node.name, ())):
             continue
         if node.op == "_FusedMatMul":

@@ -39,13 +39,15 @@ def prepare(
     refusal: Refusal,
     operand_shapes: memory_bound.OperandShapes,
     preserve: Collection[str],
+    products_in_kernels: str = "loops",
 ) -> Prepared:
     """Runs all passes on a placed GraphDef, in place.
 
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is
-    known of the shapes in the graph as it is given. preserve: names of nodes that must stay.
+    known of the shapes in the graph as it is given. preserve: names of nodes that must stay. products_in_kernels: the setting
+    `products`.
     """
-    marked = memory_bound.mark(graph, operand_shapes)
+    marked = memory_bound.mark(graph, operand_shapes) if products_in_kernels != "0" else 0
     gradients = convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
     batches = batch_products.give_second_kernels(graph, refusal, operand_shapes, preserve)
     expanded = einsums.expand(graph, refusal)
@@ -56,5 +58,7 @@ def prepare(
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
     rows = products.hoist_products(graph, refusal)
-    small = small_products.mark(graph, operand_shapes)
+    small = 0
+    if products_in_kernels != "0":
+        small = small_products.mark(graph, operand_shapes, everywhere=products_in_kernels == "all")
     return Prepared(freed, hoisted, rows, marked, small, gradients, batches, expanded)

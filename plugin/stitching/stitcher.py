@@ -160,7 +160,7 @@ class Stitcher:
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
-        prepare(graph, self.refusal_of_operator, self.operand_shapes, preserve)
+        prepare(graph, self.refusal_of_operator, self.operand_shapes, preserve, self.settings.products)
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:

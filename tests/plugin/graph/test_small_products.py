@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.hlo.small_products import FOR_ANY_ROWS, FOR_SOME_ROWS, MOST_TERMS, is_small
+from stitchfleet.plugin.base.settings import read_settings
 from stitchfleet.plugin.graph import fused
 from stitchfleet.plugin.graph.memory_bound import MARK, Shape
 from stitchfleet.plugin.graph.placed_graph import PlacedGraph
@@ -64,6 +65,7 @@ def test_which_products_are_taken() -> None:
     outside = loop_with()
     outside.node[-1].input[:] = ["x", "w"]
     assert not is_marked(outside)
+    assert mark(outside, lambda names: {"product": [(-1, 36), (36, 72)]}, everywhere=True) == 1
 
 
 def with_fused(*ops: str) -> Any:
@@ -109,4 +111,36 @@ def test_an_iteration_of_a_recurrent_layer_is_one_kernel_with_its_product(plugin
     with_products = [c for c in plugin.clusters if any(plugin.graph.nodes[i].op == "MatMul" for i in c.members)]
     assert len(with_products) == 1
     # The first calls are the fallback's: TensorFlow's own kernels, the fused ones among them.
+    assert all(np.array_equal(one, other) for one, other in zip(plain, stitched, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "in_kernels"), [("0", (0, 0)), ("loops", (1, 0)), ("all", (1, 1)), ("some", (1, 0))], ids=str
+)
+def test_the_setting_says_which_products_are_in_kernels(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, given: str, in_kernels: tuple[int, int]
+) -> None:
+    """One product in a loop, one after it."""
+    import tensorflow as tf
+
+    from .. import conftest
+
+    complaints: list[str] = []
+    settings = read_settings({"STITCHFLEET_PRODUCTS": given}, complaints.append)
+    expected = "STITCHFLEET_PRODUCTS='some' is none of 0, loops, all; the default is used"
+    assert complaints == ([expected] if given == "some" else [])
+    original = conftest.prepare
+    monkeypatch.setattr(conftest, "prepare", lambda *words: original(*words, settings.products))
+    w, v = (tf.Variable(np.random.default_rng(seed).standard_normal((24, 24)).astype(np.float32)) for seed in (1, 2))
+
+    def step() -> Any:
+        state = tf.ones([5, 24])
+        for _ in tf.range(3):
+            state = tf.tanh(tf.matmul(tf.sin(state), w) * 0.5)
+        return tf.tanh(tf.matmul(tf.cos(state), v) * 0.5)
+
+    plain, stitched = plugin.both(step)
+    assert plugin.graph is not None
+    taken = [name for c in plugin.clusters for i in c.members if "MatMul" in (name := plugin.graph.nodes[i].op)]
+    assert len(taken) == sum(in_kernels)
     assert all(np.array_equal(one, other) for one, other in zip(plain, stitched, strict=True))
