@@ -12,6 +12,8 @@ of any reduction within a row, so that what follows (bias, activation, softmax, 
 
 from __future__ import annotations
 
+import math
+
 from ..ir.index_maps import Index, Var
 from ..loops import loops
 from ..loops.loops import Assign, Let, Load, LoadLocal, Local, Loop, LoopKind, Product
@@ -32,27 +34,18 @@ class RowProduct:
     def __init__(self, context: Context, emitter: Emitter, member: Member, row: Index) -> None:
         self._context, self._emitter, self._member = context, emitter, member
         self._node = context.graph.nodes[member.segment.node]
-        (*_, self._columns), self._outer = self._extents()
+        self._pieces = inner_pieces(member.segment, member.mapping)
         terms = context.graph.nodes[self._node.operands[0]].shape[-1]
+        kept = [extent for _, extent, reduced in self._pieces if not reduced]
+        is_column = bool(self._pieces) and not self._pieces[0][2]
+        self._columns = kept.pop(0) if is_column else 1
+        self._outer = math.prod(kept)
         size = member.mapping.inner
         self.term = Var(f"k{terms}_1", terms)
         self._column, self._repeat = Var(f"n{size}", self._columns), Var(f"m{size}", self._outer)
         inner = Index.of_var(self._column) + Index.of_var(self.term) * self._columns
         inner = inner + Index.of_var(self._repeat) * (self._columns * terms)
         self.left, self._right = roots_of(context.graph, member.segment, member.mapping.point(row, inner))
-
-    def _extents(self) -> tuple[tuple[int, ...], int]:
-        """The extent of the columns of a row and, if a row of the nest has several rows of the product, their number."""
-        kept = [
-            extent for _, extent, reduced in inner_pieces(self._member.segment, self._member.mapping) if not reduced
-        ]
-        first = inner_pieces(self._member.segment, self._member.mapping)[:1]
-        is_column = bool(first) and not first[0][2]
-        columns = kept[0] if is_column else 1
-        outer = 1
-        for extent in kept[1:] if is_column else kept:
-            outer *= extent
-        return (columns,), outer
 
     @property
     def split(self) -> RowSplit:
@@ -63,8 +56,7 @@ class RowProduct:
         """Whether the right factor lies in memory as it is read, sums are in the factors' dtype, and the row consists of columns,
         terms and, perhaps, rows in this order."""
         context = self._context
-        pieces = inner_pieces(self._member.segment, self._member.mapping)
-        order = [reduced for _, _, reduced in pieces]
+        order = [reduced for _, _, reduced in self._pieces]
         if isinstance(context.target, GpuTarget) or order not in ([False, True], [False, True, False]):
             return False
         is_narrow = accumulator_dtype(context.graph, self._member.segment) is not self._node.dtype

@@ -214,12 +214,7 @@ class RowLowering:
     def _pass(self, members: list[Member]) -> None:
         """One loop over the row for `members`, whose rows have the same size."""
         if product := self._product_of(members[0]):
-            (member,) = members
-            self._prepare(member, self._split(member.mapping.inner))
-            member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
-            self.emitter.put(Local(member.local, member.accumulator, member.slice_size, None), 1)
-            product.lower(member.local)
-            self._finish(member, general=False)
+            self._product_pass(members[0], product)
             return
         general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
         split = self._split_of(members[0])
@@ -270,6 +265,14 @@ class RowLowering:
             emitter.put(fold_across(emitter, fold, member.lanes))
         for member in reductions:
             self._finish(member, general)
+
+    def _product_pass(self, member: Member, product: RowProduct) -> None:
+        """The row of a product, which is then readable like the results of any reduction of the row."""
+        self._prepare(member, self.splits[member.mapping.inner])
+        member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
+        self.emitter.put(Local(member.local, member.accumulator, member.slice_size, None), 1)
+        product.lower(member.local)
+        self._finish(member, general=False)
 
     def _width(self, split: RowSplit) -> int:
         if not split.variables:
