@@ -97,21 +97,21 @@ STITCH_INLINE void stitch_product_strip(int terms, long long stride, T* target, 
   }
 }
 
-/* Vectors FIRST, FIRST + 1, ... of rows of COLUMNS columns, in strips of nearly the same size. */
-template <int COLUMNS, int ROWS, int FIRST, class T, class Left, class Right>
+/* Rows of COLUMNS columns, in strips of nearly the same size. */
+template <int COLUMNS, int ROWS, class T, class Left, class Right>
 STITCH_INLINE void stitch_product_strips(int terms, long long stride, T* target, Left left, Right right) {
-  constexpr int LANES = stitch_product_lanes<T>(COLUMNS);
-  constexpr int VECTORS = (COLUMNS + LANES - 1) / LANES - FIRST;
-  if constexpr (VECTORS > 0) {
-    constexpr int MOST = STITCH_SUMS / ROWS;
-    constexpr int STRIPS = (VECTORS + MOST - 1) / MOST;
-    constexpr int COUNT = (VECTORS + STRIPS - 1) / STRIPS;
-    stitch_product_strip<T, LANES, ROWS, COUNT>(terms, stride, target, left, right, [](int v) __attribute__((always_inline)) {
-      const int column = (FIRST + v) * LANES;
+  constexpr int LANES = stitch_product_lanes<T>(COLUMNS), VECTORS = (COLUMNS + LANES - 1) / LANES;
+  constexpr int MOST = STITCH_SUMS / ROWS, STRIPS = (VECTORS + MOST - 1) / MOST, COUNT = (VECTORS + STRIPS - 1) / STRIPS;
+  constexpr int WHOLE = COLUMNS / LANES / COUNT, REST = VECTORS - WHOLE * COUNT;
+  for (int first = 0; first < WHOLE * COUNT * LANES; first += COUNT * LANES)
+    stitch_product_strip<T, LANES, ROWS, COUNT>(terms, stride, target, left, right, [=](int v) __attribute__((always_inline)) {
+      return first + v * LANES;
+    });
+  if constexpr (REST > 0)
+    stitch_product_strip<T, LANES, ROWS, REST>(terms, stride, target, left, right, [](int v) __attribute__((always_inline)) {
+      const int column = (WHOLE * COUNT + v) * LANES;
       return column < COLUMNS - LANES ? column : COLUMNS - LANES;
     });
-    stitch_product_strips<COLUMNS, ROWS, FIRST + COUNT>(terms, stride, target, left, right);
-  }
 }
 
 /* Columns [first, last) of a row, one by one. */
@@ -137,7 +137,7 @@ STITCH_INLINE void stitch_product(int terms, T* target, Left left, Right right) 
     stitch_product_single(0, COLUMNS, terms, target, left, right);
   } else {
     const auto of_row = [&](int, int k) __attribute__((always_inline)) { return left(k); };
-    stitch_product_strips<COLUMNS, 1, 0>(terms, 0, target, of_row, right);
+    stitch_product_strips<COLUMNS, 1>(terms, 0, target, of_row, right);
   }
 }
 
@@ -148,9 +148,9 @@ STITCH_INLINE void stitch_product_rows(int terms, int rows, long long stride, T*
   const auto from_first = [&](int i, int k) __attribute__((always_inline)) { return left(first + i, k); };
   if constexpr (stitch_product_lanes<T>(COLUMNS) > 1) {
     for (; first + 6 <= rows; first += 6)
-      stitch_product_strips<COLUMNS, 6, 0>(terms, stride, target + first * stride, from_first, right);
+      stitch_product_strips<COLUMNS, 6>(terms, stride, target + first * stride, from_first, right);
     for (; first + 4 <= rows; first += 4)
-      stitch_product_strips<COLUMNS, 4, 0>(terms, stride, target + first * stride, from_first, right);
+      stitch_product_strips<COLUMNS, 4>(terms, stride, target + first * stride, from_first, right);
   }
   for (; first < rows; ++first) {
     const auto of_row = [&](int k) __attribute__((always_inline)) { return left(first, k); };
