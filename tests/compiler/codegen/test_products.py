@@ -8,6 +8,7 @@ import pytest
 from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.codegen.cpu import kernel_text
 from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops.loops import Product, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
@@ -46,6 +47,22 @@ def written(graph: Graph) -> list[list[Product]]:
 
 def test_a_recurrent_cell_is_one_nest_in_which_the_second_product_reads_the_row_of_the_first() -> None:
     assert [len(found) for found in written(gru_cell(64, 36))] == [2]
+
+
+def test_the_plan_says_how_many_rows_of_a_product_are_computed_at_once() -> None:
+    said = {rows: explain(plan_graph(product_softmax(rows, 17, 40))) for rows in (3, 4, 5, 6, 20)}
+    assert {rows: "of 6 rows at once" in text for rows, text in said.items()} == {
+        3: False,
+        4: False,
+        5: False,
+        6: True,
+        20: True,
+    }
+    assert ["of 4 rows at once" in said[rows] for rows in (3, 4, 5)] == [False, True, True]
+    assert "of 4 rows at once" in explain(plan_graph(batch_of_products(5, 8, 16, 20))), (
+        "a group of rows is of one product"
+    )
+    assert "rows at once" not in explain(plan_graph(batch_of_products(5, 9, 16, 20)))
 
 
 def test_what_follows_a_product_is_in_its_row() -> None:
