@@ -263,33 +263,11 @@ def match(size: int, flat: Index, rows: int, slice_size: int, guard: Guard = ())
     touched if `guard` holds."""
     if rows == 1:
         return row_map(size, [])
-    row_parts: list[tuple[int, Digit]] = []
-    rest = flat.constant
-    within_slice: list[tuple[int, Atom]] = []
-    for coefficient, atom in flat.terms:
-        if not isinstance(atom, Digit) or atom.variable.name != SPACE_VARIABLE or coefficient < 0:
-            if coefficient < 0 or coefficient * max(atom.high, 1) >= slice_size:
-                return None
-            rest += coefficient * atom.high
-            continue
-        if coefficient >= slice_size:
-            if coefficient % slice_size:
-                return None
-            row_parts.append((coefficient // slice_size, atom))
-        elif coefficient * atom.extent > slice_size:
-            if slice_size % coefficient or atom.extent % (slice_size // coefficient):
-                return None
-            cut = slice_size // coefficient
-            row_parts.append((1, Digit(atom.variable, atom.stride * cut, atom.extent // cut)))
-            rest += slice_size - coefficient
-            within_slice.append((coefficient, Digit(atom.variable, atom.stride, cut)))
-        else:
-            rest += coefficient * (atom.extent - 1)
-            within_slice.append((coefficient, atom))
-    low, high, inside = flat.constant, rest, normal(flat.constant, within_slice)
-    if guard and inside.high == rest:  # it holds all terms that are no row's, so that the guard may say more of them
-        low, high = range_under(inside, guard)
-    if high >= slice_size or low < 0:
+    # Under a guard a digit may be larger than a slice, and yet not leave it where the guard holds.
+    row_parts = _row_digits(flat, slice_size, guard, whole=True) if guard else None
+    if row_parts is None:
+        row_parts = _row_digits(flat, slice_size, guard, whole=False)
+    if row_parts is None:
         return None
     reached = 1
     parts: list[SegmentDigit] = []
@@ -299,6 +277,32 @@ def match(size: int, flat: Index, rows: int, slice_size: int, guard: Guard = ())
         parts.append(SegmentDigit(digit.stride, digit.extent, weight))
         reached *= digit.extent
     return row_map(size, parts) if reached == rows else None
+
+
+def _row_digits(flat: Index, slice_size: int, guard: Guard, whole: bool) -> list[tuple[int, Digit]] | None:
+    """The digits of a segment's linear element that make the number of the slice in which `flat` lies, each with its weight; None if
+    what is left may leave the slice where `guard` holds. Digits that are larger than a slice are split, unless `whole`."""
+    found: list[tuple[int, Digit]] = []
+    inside: list[tuple[int, Atom]] = []
+    for coefficient, atom in flat.terms:
+        if coefficient < 0:
+            return None
+        if not isinstance(atom, Digit) or atom.variable.name != SPACE_VARIABLE:
+            inside.append((coefficient, atom))
+        elif coefficient >= slice_size:
+            if coefficient % slice_size:
+                return None
+            found.append((coefficient // slice_size, atom))
+        elif whole or coefficient * atom.extent <= slice_size:
+            inside.append((coefficient, atom))
+        else:
+            if slice_size % coefficient or atom.extent % (slice_size // coefficient):
+                return None
+            cut = slice_size // coefficient
+            found.append((1, Digit(atom.variable, atom.stride * cut, atom.extent // cut)))
+            inside.append((coefficient, Digit(atom.variable, atom.stride, cut)))
+    low, high = range_under(normal(flat.constant, inside), guard)
+    return found if low >= 0 and high < slice_size else None
 
 
 def slice_size_of(flat: Index, row: Var, guard: Guard = ()) -> int | None:

@@ -6,11 +6,11 @@ import itertools
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
+from stitchfleet.compiler.ir.index_maps import Bound, Index, Var, guard_of, linear, range_under, unravel
 from stitchfleet.compiler.planning.access import trace
 from stitchfleet.compiler.planning.mapping import (
     RowMap,
@@ -60,6 +60,50 @@ def test_a_match_touches_exactly_its_own_slice(order: list[int], shape: list[int
     for r, k in itertools.product(range(rows), range(size // rows)):
         element = value_of(point, {row: r, within: k})
         assert value_of(flat, {u: element}) // (size // rows) == r
+
+
+@given(*(st.integers(1, 5) for _ in range(4)), st.integers(0, 4), st.integers(1, 3))
+def test_a_match_under_a_guard_touches_its_own_slice_where_the_guard_holds(
+    rows: int, before: int, own: int, after: int, skipped: int, columns: int
+) -> None:
+    """Row r of [before | own columns of a tensor, from `skipped` on | after], each element of which `columns` neighbours read.
+    Without the guard, elements of other rows would be touched."""
+    width, inner = before + own + after, skipped + own
+    assume(inner > 1)  # a tensor with one element in a row has no digit of its own
+    size = rows * width * columns
+    u = Var("u", size)
+    row, place, _ = unravel(Index.of_var(u), (rows, width, columns))
+    flat = row * inner + place + (skipped - before)
+    guard = guard_of([Bound(place, before, before + own)])
+    mapping = match(size, flat, rows, inner, guard)
+    assert mapping is not None
+    assert (mapping.rows, mapping.inner) == (rows, width * columns)
+    point = mapping.point(Index.of_var(Var("r", rows)), Index.of_var(Var("k", mapping.inner)))
+    for r, k in itertools.product(range(rows), range(mapping.inner)):
+        element = {u: value_of(point, {Var("r", rows): r, Var("k", mapping.inner): k})}
+        if all(bound.low <= value_of(bound.index, element) < bound.high for bound in guard):
+            assert value_of(flat, element) // inner == r
+
+
+def test_a_guard_that_allows_too_much_is_no_match() -> None:
+    u = Var("u", 48)
+    row, place = unravel(Index.of_var(u), (4, 12))
+    flat = row * 6 + place + -3
+    assert match(48, flat, 4, 6) is None
+    assert match(48, flat, 4, 6, (Bound(place, 3, 9),)) is not None
+    assert match(48, flat, 4, 6, (Bound(place, 3, 10),)) is None
+    assert match(48, flat, 4, 6, (Bound(place, 2, 9),)) is None
+
+
+@given(st.integers(-4, 4), st.integers(-4, 4), st.integers(-4, 12), st.integers(0, 8))
+def test_the_range_under_a_guard_is_that_of_the_values_for_which_it_holds(
+    low: int, shift: int, first: int, extent: int
+) -> None:
+    x = Var("x", 9)
+    index, guard = Index.of_var(x) + low, (Bound(Index.of_var(x) + shift, first, first + extent),)
+    values = [v + low for v in range(9) if first <= v + shift < first + extent]
+    found = range_under(index, guard)
+    assert found == (min(values), max(values)) if values else found[0] > found[1]
 
 
 def test_no_match_where_rows_mix() -> None:
