@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, DType, Graph, Node
+from ..ops.errors import LARGEST
 from .input_ranges import Interval, input_ranges
 
 _SMALL_INTEGER: Final = 100  # ordinary integers are in [-100, 100], unsigned ones in [0, 100]
@@ -160,6 +161,11 @@ def _within(node: Node, rng: np.random.Generator, wanted: Interval) -> npt.NDArr
             *(int(end) for end in (np.iinfo(str(node.dtype.numpy)).min, np.iinfo(str(node.dtype.numpy)).max))
         )
     possible = wanted.meet(limits)
+    if possible.is_empty and node.dtype.is_float:
+        # Beyond the integers that the dtype holds exactly, all of its numbers are integers.
+        finite = wanted.meet(Interval(-LARGEST[node.dtype], LARGEST[node.dtype]))
+        if not finite.is_empty:
+            return rng.uniform(finite.low, finite.high, node.shape)
     if possible.is_empty:
         possible = limits
     low, high = math.ceil(possible.low), math.floor(possible.high)

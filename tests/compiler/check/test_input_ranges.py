@@ -165,6 +165,7 @@ def grown(m: Maker, steps: list[tuple[str, int]], is_float: bool) -> int:
 
 @settings(max_examples=150, deadline=None)
 @example([("log1p", 0), ("negate", 0), ("sqrt", 0)], True, 0)
+@example([("log1p", 0), ("sqrt", 0), ("subtract", 5)], True, 0)
 @example([("log", 0), ("negate", 0), ("sqrt", 0)], True, 0)
 @example([("divide", 1), ("multiply", 8)], False, 0)
 @example([("divide", 1), ("add", 1), ("multiply", -3)], False, 1)
