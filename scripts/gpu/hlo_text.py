@@ -35,11 +35,12 @@ _REGION: Final[Mapping[str, str]] = {
 
 
 class NoHloError(ValueError):
-    """HLO has no such operation; the text is one line."""
+    """HLO has no such operation, or XLA would not compile it but call a library; the text is one line."""
 
 
 def hlo_text(graph: Graph) -> str:
-    """The text of a module that computes the graph. Raises NoHloError if an op is none of HLO's (philox, scan, patches)."""
+    """The text of a module that computes the graph. Raises NoHloError if an op is none of HLO's (philox, scan, patches), or is a dot:
+    a GPU's stitch ops have none."""
     writer = _Writer()
     body = writer.computation(graph)
     name = "".join(letter if letter.isalnum() else "_" for letter in graph.name)
@@ -65,6 +66,8 @@ class _Writer:
         result = f"  n{number} = {_type(node.shape, node.dtype)}"
         if node.op in ("philox", "scan", "patches"):
             raise NoHloError(f"{graph.name}: {node.op} is no operation of HLO")
+        if node.op == "dot":
+            raise NoHloError(f"{graph.name}: a dot, for which XLA would call a library")
         if node.op == "parameter":
             return [f"{result} parameter({given['number']})"]
         if node.op == "constant":
