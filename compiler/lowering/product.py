@@ -65,7 +65,7 @@ class RowProduct:
     def _load_of_right(self) -> Load | None:
         context, emitter = self._context, self._emitter
         steps = trace(context.graph, [self._right], context.stored)
-        if not all(isinstance(step, (Forward, LoadOwn)) for step in steps.steps.values()):
+        if not _is_moved(steps):
             return None
         ((request, flat),) = steps.loads()
         rest = flat - Index.of_var(self._column)
@@ -94,7 +94,7 @@ class RowProduct:
         vectors, and not once for each strip of columns."""
         context, emitter = self._context, self._emitter
         steps = trace(context.graph, [self.left], context.stored, emitter.tiles)
-        if not self._is_loaded(steps):
+        if not _is_loaded(steps):
             values = emitter.fresh("factors")
             emitter.put(Local(values, self._node.dtype, self.term.extent, None))
             emitter.push(self.term)
@@ -109,9 +109,14 @@ class RowProduct:
         name = emitter.name_of(self.left)
         return emitter.pop(), name
 
-    def _is_loaded(self, steps: Trace) -> bool:
-        is_moved = all(isinstance(step, (Forward, LoadOwn)) for step in steps.steps.values())
-        return is_moved and not any(_is_computed(request) for request, _ in steps.loads())
+
+def _is_moved(steps: Trace) -> bool:
+    """Whether elements are only loaded and moved, not computed."""
+    return all(isinstance(step, (Forward, LoadOwn)) for step in steps.steps.values())
+
+
+def _is_loaded(steps: Trace) -> bool:
+    return _is_moved(steps) and not any(_is_computed(request) for request, _ in steps.loads())
 
 
 def _is_computed(request: ElementRequest) -> bool:

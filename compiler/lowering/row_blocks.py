@@ -142,9 +142,7 @@ class _Block:
         def moved(local: str, index: Index) -> Index:
             return index + self._slot * self._locals[local].size if local in self._shared else index
 
-        if isinstance(statement, Loop):
-            return replace(statement, body=tuple(self._with_slots(each) for each in statement.body))
-        if isinstance(statement, loops.If):
+        if isinstance(statement, (Loop, loops.If)):
             return replace(statement, body=tuple(self._with_slots(each) for each in statement.body))
         if isinstance(statement, Let) and isinstance(statement.value, LoadLocal):
             value = statement.value
@@ -152,12 +150,9 @@ class _Block:
         if isinstance(statement, (Assign, Scan)):
             return replace(statement, index=moved(statement.local, statement.index))
         if isinstance(statement, Combine):
-            assert statement.index is not None or statement.local not in self._shared, "lanes are of one part"
-            return (
-                statement
-                if statement.index is None
-                else replace(statement, index=moved(statement.local, statement.index))
-            )
+            if statement.index is not None:
+                return replace(statement, index=moved(statement.local, statement.index))
+            assert statement.local not in self._shared, "lanes are of one part"
         if isinstance(statement, Product):
             assert statement.local not in self._shared, "a product that is repeated in a row has a local of its own"
         return statement

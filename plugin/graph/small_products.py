@@ -31,8 +31,10 @@ def mark(graph: Any, operand_shapes: OperandShapes, everywhere: bool = False) ->
     if not products or not (everywhere or any(node.op == "Enter" for node in graph.node)):
         return 0
     placed = PlacedGraph(graph)
-    frames = analyse(placed).frame
-    asked = [node for node in placed.nodes if node.name in products and (everywhere or frames[node.index])]
+    asked = [node for node in placed.nodes if node.name in products]
+    if not everywhere:
+        frames = analyse(placed).frame
+        asked = [node for node in asked if frames[node.index]]
     shapes = operand_shapes([node.name for node in asked]) if asked else {}
     count = 0
     for node in asked:
