@@ -47,6 +47,8 @@ __all__ = [
     "random_inputs",
 ]
 
+REFERENCE_FACTOR: Final = 2.0
+"""A result may be so many times as far from the oracle as the framework's own."""
 REFERENCE_SLACK_LIMIT: Final = 16.0
 """A reference with a larger error, in multiples of the bound, is no measure for other elements (its own element still counts, by the
 first rule)."""
@@ -246,7 +248,8 @@ def _allowed_by_reference(
     measured = decided & (bound > 0)
     worst = float(np.max(usable[measured] / bound[measured], initial=0.0))
     finite = np.where(np.isfinite(bound), bound, 0.0)
-    return np.where(bound > 0, np.maximum(2 * usable, 2 * min(worst, REFERENCE_SLACK_LIMIT) * finite), 0.0)
+    everywhere = min(worst, REFERENCE_SLACK_LIMIT) * finite
+    return np.where(bound > 0, REFERENCE_FACTOR * np.maximum(usable, everywhere), 0.0)
 
 
 # ---- the guard's tolerance -----------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 
+from ..ir.graph import Node
 from ..ir.index_maps import Index, Var
 from ..loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
 from ..ops.propagation import Apply, ElementAnswer, ElementRequest, FromIndex, LoadOwn, sources, starts_in
 from ..ops.table import OPS, Cost
 from ..planning.access import Trace, trace
-from ..targets.targets import GpuTarget
+from ..planning.cost import light_ops
+from ..targets.targets import GpuTarget, Target
 from .context import Context
 from .passes import RowSplit
 from .values import Emitter
@@ -22,11 +24,12 @@ MOST_VECTORS = 4
 FEWEST_USES = 4
 """If each element is used less often in a task, filling the vector does not pay."""
 LONG_INSTRUCTIONS = ("divide", "remainder", "sqrt", "rsqrt")
-"""Ops that are light to the planner, but that occupy the processor as long as five to ten additions."""
+"""Ops that are light to the planner, but that occupy the processor as long as five to ten additions, as a rounding to bf16 does."""
 
 
-def _is_slow(op: str) -> bool:
-    return OPS[op].cost is Cost.EXPENSIVE or op in LONG_INSTRUCTIONS
+def _is_slow(node: Node, target: Target) -> bool:
+    is_long = node.op in LONG_INSTRUCTIONS or light_ops(node, target) > 1
+    return is_long or OPS[node.op].cost is Cost.EXPENSIVE
 
 
 class AheadOfRows:
@@ -62,7 +65,7 @@ class AheadOfRows:
         for request, step in steps.steps.items():
             if not self._is_alone(request, step, variable) or any(one not in alone for one in sources(step)):
                 continue
-            own = isinstance(step, Apply) and _is_slow(graph.nodes[request.node].op)
+            own = isinstance(step, Apply) and _is_slow(graph.nodes[request.node], self._context.target)
             alone[request] = own or any(alone[one] for one in sources(step))
         needed = set(roots)
         for request, step in steps.steps.items():

@@ -11,6 +11,7 @@ from ..loops.loops import Buffer
 from ..ops.propagation import Apply, ElementRequest, sources
 from ..ops.table import OPS, Cost
 from ..planning.access import Trace
+from ..planning.cost import light_ops
 from ..planning.mapping import RowMap, Segment
 from ..planning.placement import Nest
 from ..planning.plan import Plan
@@ -72,7 +73,9 @@ class BufferNumbers(dict[int, int]):
         return self[node]
 
 
-def slice_cost(graph: Graph, request: ElementRequest, steps: Trace, stop: set[ElementRequest]) -> tuple[int, int]:
+def slice_cost(
+    graph: Graph, request: ElementRequest, steps: Trace, stop: set[ElementRequest], target: Target
+) -> tuple[int, int]:
     """Number of light and of expensive ops needed to compute `request`, down to memory or to the requests of `stop`."""
     light = expensive = 0
     stack, seen = [request], {request}
@@ -80,10 +83,11 @@ def slice_cost(graph: Graph, request: ElementRequest, steps: Trace, stop: set[El
         current = stack.pop()
         step = steps.steps[current]
         if isinstance(step, Apply):
-            if OPS[graph.nodes[current.node].op].cost is Cost.EXPENSIVE:
+            node = graph.nodes[current.node]
+            if OPS[node.op].cost is Cost.EXPENSIVE:
                 expensive += 1
             else:
-                light += 1
+                light += light_ops(node, target)
         for source in sources(step):
             if source not in seen and source not in stop:
                 seen.add(source)

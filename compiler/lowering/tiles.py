@@ -92,7 +92,7 @@ def plan_tiles(
         tiles.filled = set(tiles.kept) & made
         steps = visit.steps(tiles)
         for request in _frontier(tiles, steps, visit.roots, made, loop_variables):
-            light, expensive = slice_cost(tiles.graph, request, steps, set())
+            light, expensive = slice_cost(tiles.graph, request, steps, set(), target)
             if not expensive and light < KEEP_LIGHT_OPS:
                 continue
             node, size = request.node, tiles.slice_size(request.node)

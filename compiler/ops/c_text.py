@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -137,6 +138,11 @@ EXACT_OPS: Final = frozenset(
 )
 """Ops that give an f16 or bf16 value, computed in float, if their operands are f16 or bf16 values: no rounding follows them."""
 
+_ARITHMETIC_OPS: Final = frozenset(("add", "subtract", "multiply", "divide", "sqrt"))
+"""Ops that are one instruction: if the operands are bf16 values, the lower half of a NaN result is 0, or it is a GPU's NaN."""
+_POWER_OF_TWO: Final = re.compile(r"\(?-?0x1\.0*p[-+]\d+f\)?")
+"""A literal that scales a bf16 value without rounding it, but for subnormals, which kernels may flush."""
+
 _COMPARE: Final = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 _ROUND: Final = {DType.F16: "stitch_round_f16", DType.BF16: "stitch_round_bf16"}
 
@@ -216,7 +222,12 @@ def _by_template(node: Node, operand_dtypes: Sequence[DType], operands: Sequence
         T=REGISTER_TYPE[source],
         A="unsigned long long" if source.size_bytes == 8 else "unsigned int",
     )
-    return text if node.op in EXACT_OPS else round_text(node.dtype, text)
+    if node.op in EXACT_OPS:
+        return text
+    if node.dtype is DType.BF16 and node.op in _ARITHMETIC_OPS:
+        is_scaled = node.op == "multiply" and any(_POWER_OF_TWO.fullmatch(operand) for operand in operands)
+        return text if is_scaled else f"stitch_round_bf16_result({text})"
+    return round_text(node.dtype, text)
 
 
 def _convert(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:

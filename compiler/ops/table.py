@@ -40,6 +40,7 @@ from . import propagation as propagation
 from . import reference as reference
 from . import slicing as slicing
 from .c_text import (
+    EXACT_OPS,
     EXPRESSIONS,
     LIBM,
     REGISTER_TYPE,
@@ -59,6 +60,7 @@ from .reference import Reference, direct, reduce_identity
 from .slicing import Slicing
 
 __all__ = [
+    "EXACT_OPS",
     "OPS",
     "REGISTER_TYPE",
     "STORAGE_TYPE",

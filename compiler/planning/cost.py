@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from ..ir.graph import Graph
+from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
 from ..ops.propagation import Apply
-from ..ops.table import OPS, Cost
+from ..ops.table import EXACT_OPS, OPS, Cost
 from ..targets.targets import CpuTarget, Target
 from .access import trace
 from .mapping import SegmentKind
 from .placement import Nest, Placement, mapped_roots, within
+
+ROUNDING_OPS: Final[Mapping[DType, int]] = {DType.BF16: 6, DType.F16: 20}
+"""Light ops in which a CPU rounds a result to the dtype (kernel_prelude.h). A GPU has an instruction."""
+
+
+def light_ops(node: Node, target: Target) -> int:
+    """Number of light ops that an element of a node takes whose own op is light: that one, and its rounding."""
+    rounds = isinstance(target, CpuTarget) and node.op not in EXACT_OPS
+    return 1 + (ROUNDING_OPS.get(node.dtype, 0) if rounds else 0)
 
 
 class NestCost(NamedTuple):
@@ -40,10 +50,11 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
         for request, step in steps.steps.items():
             if isinstance(step, Apply):
                 varying = elements if request.position else 1
-                if OPS[graph.nodes[request.node].op].cost is Cost.EXPENSIVE:
+                node = graph.nodes[request.node]
+                if OPS[node.op].cost is Cost.EXPENSIVE:
                     expensive += varying
                 else:
-                    light += varying
+                    light += varying * light_ops(node, target)
         for request, _ in steps.loads():
             node = graph.nodes[request.node]
             read[request.node] = min(node.size_bytes, segment.size * node.dtype.size_bytes)

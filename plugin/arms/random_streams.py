@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..graph.dtypes import DT_FLOAT
 from ..graph.placed_graph import device_type
+from ..graph.tf_ops import UNIFORM_BITS
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
 STATELESS = {
@@ -91,14 +91,14 @@ def share_streams(graph: Any, owner: str) -> int:
 
 
 def own_streams(graph: Any) -> int:
-    """Gives each float32 uniform random operator without a seed that is not on a GPU a fresh stream, in place. graph: a GraphDef.
-    Returns the number of operators changed."""
+    """Gives each uniform random operator without a seed that is not on a GPU a fresh stream, in place, if kernels draw numbers of its
+    dtype. graph: a GraphDef. Returns the number of operators changed."""
     fresh = [
         node
         for node in graph.node
         if node.op == "RandomUniform"
         and not is_seeded(node)
-        and node.attr["dtype"].type == DT_FLOAT
+        and node.attr["dtype"].type in UNIFORM_BITS
         and device_type(node.device) != "GPU"  # no kernel makes a GPU's random numbers
     ]
     for node in fresh:

@@ -23,7 +23,7 @@ from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
-from ..graph.tf_ops import RANDOM_UNIFORM
+from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
 from . import rare_data
 from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
 
@@ -129,9 +129,7 @@ class BodyBuilder:
             elif node.op in APPLY:
                 self._decompose(function, i, current, source)
             elif node.op == RANDOM_UNIFORM:
-                _spell_out_uniform(
-                    function, name, node.proto.attr["Tshape"].type, [source(port) for port in node.inputs]
-                )
+                _spell_out_uniform(function, name, node.proto, [source(port) for port in node.inputs])
             elif node.op in GATHERS:
                 operands = [source(port) for port in node.inputs]
                 gather_name = f"{name}_gathered" if self._is_on_gpu else name
@@ -207,20 +205,29 @@ class BodyBuilder:
         return f"{name}:{argument}:{index}"
 
 
-def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[str]) -> None:
-    """Appends uniform floats in [0, 1) as node `name`: the lower 23 bits of a word times 2^-23, as in TensorFlow's
-    random_distributions_utils.h. XLA uses the upper bits."""
+def _spell_out_uniform(function: Any, name: str, node: Any, inputs: list[str]) -> None:
+    """Appends the uniform numbers in [0, 1) of a RANDOM_UNIFORM as node `name`: the lowest bits of a word, as many as a mantissa
+    has, times the power of two that makes them less than 1. XLA uses the upper bits."""
+    dtype = int(node.attr["dtype"].type)
+    bits = UNIFORM_BITS[dtype]
     integers = Expressions(function, f"{name}_integer", DT_UINT32)
     floats = Expressions(function, f"{name}_float", DT_FLOAT)
     words = function.node_def.add(name=f"{name}_words", op="StatelessRandomUniformFullIntV2", input=inputs)
-    words.attr["dtype"].type, words.attr["Tshape"].type = DT_UINT32, shape_type
-    low = integers.node("BitwiseAnd", "z", f"{words.name}:output:0", integers.constant((1 << 23) - 1))
-    real = function.node_def.add(name=f"{name}_real", op="Cast", input=[low])
-    real.attr["SrcT"].type, real.attr["DstT"].type = DT_UINT32, DT_FLOAT
-    scaled = floats.node("Mul", "z", f"{real.name}:y:0", floats.constant(2.0**-23))
+    words.attr["dtype"].type, words.attr["Tshape"].type = DT_UINT32, node.attr["Tshape"].type
+    low = integers.node("BitwiseAnd", "z", f"{words.name}:output:0", integers.constant((1 << bits) - 1))
+    real = _cast(function, f"{name}_real", low, DT_UINT32, DT_FLOAT)
+    scaled = floats.node("Mul", "z", real, floats.constant(2.0**-bits))
+    narrow = scaled if dtype == DT_FLOAT else _cast(function, f"{name}_narrow", scaled, DT_FLOAT, dtype)  # exact
     # Other members refer to the operator's result as "output"; that of Mul is called "z".
-    result = function.node_def.add(name=name, op="Identity", input=[scaled])
-    result.attr["T"].type = DT_FLOAT
+    result = function.node_def.add(name=name, op="Identity", input=[narrow])
+    result.attr["T"].type = dtype
+
+
+def _cast(function: Any, name: str, operand: str, source: int, target: int) -> str:
+    """Appends a Cast between DataTypes. Returns its result."""
+    cast = function.node_def.add(name=name, op="Cast", input=[operand])
+    cast.attr["SrcT"].type, cast.attr["DstT"].type = source, target
+    return f"{name}:y:0"
 
 
 def _gather_of_value(function: Any, name: str, node: Any, inputs: list[str]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from .dtypes import PRODUCT_FLOATS
 from .memory_bound import MARK, OperandShapes, Shape
 from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
@@ -65,7 +65,7 @@ def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandSha
 
 def _is_plain(node: GraphNode) -> bool:
     attributes = node.proto.attr
-    return node.device_type == "CPU" and attributes["T"].type in WIDE_FLOATS and MARK not in attributes
+    return node.device_type == "CPU" and attributes["T"].type in PRODUCT_FLOATS and MARK not in attributes
 
 
 def _is_small(node: GraphNode, first: Shape, second: Shape) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from .dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, WIDE_FLOATS
 from .memory_bound import MARK
 
 
@@ -58,6 +58,9 @@ ELEMENT_WISE = frozenset([*_UNARY.split(), *_BINARY.split(), "Identity"]) - {"Bi
 RANDOM_UNIFORM = "StatelessRandomUniformV2"
 """Inputs: shape, key, counter, algorithm. XLA draws other numbers, so the compiled body has other nodes for it
 (clusters/bodies.py)."""
+UNIFORM_BITS: Final = {DT_FLOAT: 23, DT_HALF: 10, DT_BFLOAT16: 7}
+"""A DataType that kernels draw uniform numbers of -> the lowest bits of a random word that make a number in [0, 1): those of its
+mantissa, as in TensorFlow's random_distributions_utils.h. float64 takes two words."""
 
 RULES: dict[str, OpRule] = {
     **_rows(_UNARY, _ELEMENT),
@@ -105,16 +108,23 @@ RULES: dict[str, OpRule] = {
     **_rows(
         "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin", OpRule(values=(2,), weight=2)
     ),
-    RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset((1,))),
+    RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset(UNIFORM_BITS)),
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
     "MatrixDiagV3": OpRule(values=(1, 2, 3)),
 }
 _MEMORY_BOUND = OpRule(weight=2)
+_CAST_OF_HALVES = OpRule(weight=2)
+"""Worth a kernel of its own, as a weight of Keras' mixed precision has it in each step: TensorFlow's takes two to three times as
+long."""
 
 
 def rule_of(node: Any) -> OpRule | None:
     """The row of a NodeDef's operator; of a matrix product only if it is marked as memory-bound."""
-    return _MEMORY_BOUND if MARK in node.attr else RULES.get(node.op)
+    if MARK in node.attr:
+        return _MEMORY_BOUND
+    if node.op == "Cast" and {DT_BFLOAT16, DT_HALF} & {int(node.attr["SrcT"].type), int(node.attr["DstT"].type)}:
+        return _CAST_OF_HALVES
+    return RULES.get(node.op)
 
 
 # A Const is copied into the clusters that read it if its TensorProto has at most so many bytes.

@@ -123,9 +123,10 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
     """The float64 oracle's verdict on a bundle. If the kernel is right, `bounds` says by how much two right results may differ:
-    by the oracle's bound and, for elements that differ and that the oracle cannot decide, by a multiple of the distance by
-    which TensorFlow's own result moves if the inputs move in their last place. The guard widens its tolerance by it; otherwise
-    a sum with cancellation would fail its comparison, and be judged, in each call.
+    by the oracle's bound; where TensorFlow's own result is farther from the oracle (its BiasAddGrad adds up bf16 in bf16), by
+    judge.REFERENCE_FACTOR times that distance; and, for elements that differ and that the oracle cannot decide, by a multiple of
+    the distance by which TensorFlow's own result moves if the inputs move in their last place. The guard widens its tolerance by
+    it; otherwise a sum with cancellation would fail its comparison, and be judged, in each call.
 
     Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and the importer raise."""
     from stitchfleet.compiler.check import judge
@@ -146,9 +147,12 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
     for number, (expected, ours, theirs) in enumerate(zip_strict(oracle, read.actual, read.expected)):
         if expected.value.dtype.kind != "f":
             continue
-        decided = expected.bound[np.isfinite(expected.bound)]
-        if decided.size:
-            bounds[number] = float(decided.max())
+        is_decided = np.isfinite(expected.bound) & np.isfinite(expected.value) & np.isfinite(theirs)
+        if is_decided.any():
+            bound = expected.bound[is_decided]
+            error = np.abs(theirs[is_decided].astype(np.float64) - expected.value[is_decided])
+            beyond = judge.REFERENCE_FACTOR * float(error[error > bound].max(initial=0.0))
+            bounds[number] = max(float(bound.max()), beyond)
         differs = np.isfinite(ours) & np.isfinite(theirs) & (ours != theirs)
         undecided[number] = np.asarray(differs & ~np.isfinite(expected.bound))
     if verdict.ok and any(elements.any() for elements in undecided.values()):

@@ -63,6 +63,8 @@ EXPORT double bfloat16_tiles(long turns) {
     unsigned short row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
     unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
   } tiles;
+  // gcc 12 takes _tile_loadconfig for a read of eight bytes, and would not store the rest.
+  asm volatile("" : : "r"(&tiles) : "memory");
   _tile_loadconfig(&tiles);
   _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
   _tile_zero(4); _tile_zero(5); _tile_zero(6); _tile_zero(7);

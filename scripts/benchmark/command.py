@@ -29,6 +29,7 @@ from .contestants import (
     DEFAULT_CONTESTANTS,
     DISTRIBUTED,
     EARLIER,
+    MIXED,
     PLAIN,
     ROOT,
     WORKLOADS,
@@ -146,6 +147,7 @@ def build_parser() -> argparse.ArgumentParser:
             "Compare workloads as they are, compiled by XLA, and under a whole `stitchfleet run`, interleaved in one run:\n"
             "each is warmed up alone and stopped; then each in turn has the machine alone for some seconds, in several rounds.\n"
             f"\ncontestants:\n{listed}\n\nworkloads: {', '.join(WORKLOADS)}, or the path of a script with the same options\n"
+            f"in mixed_bfloat16, for a processor with AMX or AVX512-BF16: {', '.join(MIXED)}\n"
             f"workloads of several ranks, each on one core (Horovod is built once): {', '.join(DISTRIBUTED)}"
         ),
         epilog=_EPILOG,

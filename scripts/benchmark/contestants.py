@@ -62,6 +62,14 @@ WORKLOADS = {
         Workload("sampler", _FOLDER / "sampler.py"),
     )
 }
+MIXED = {
+    workload.name: workload
+    for workload in (
+        Workload("bert-mixed", _FOLDER / "bert.py", ("--mixed",)),
+        Workload("bert-mixed-infer", _FOLDER / "bert.py", ("--mixed", "--mode", "infer")),
+    )
+}
+"""Jobs in mixed_bfloat16. They are no part of `--workloads all`: without AMX or AVX512-BF16 TensorFlow's products are slow in it."""
 DISTRIBUTED = {
     workload.name: workload
     for workload in (
@@ -70,6 +78,7 @@ DISTRIBUTED = {
     )
 }
 """Jobs of several ranks. They are no part of `--workloads all`, since they need Horovod."""
+_NAMED = {**WORKLOADS, **MIXED, **DISTRIBUTED}
 
 
 class UnknownNameError(ValueError):
@@ -77,18 +86,16 @@ class UnknownNameError(ValueError):
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by its name in WORKLOADS or DISTRIBUTED, or by the path of a script with the same options.
+    """A workload by its name in WORKLOADS, MIXED or DISTRIBUTED, or by the path of a script with the same options.
 
     Raises UnknownNameError.
     """
-    if name in WORKLOADS or name in DISTRIBUTED:
-        return WORKLOADS.get(name) or DISTRIBUTED[name]
+    if name in _NAMED:
+        return _NAMED[name]
     path = pathlib.Path(name)
     if path.suffix == ".py" and path.is_file():
         return Workload(path.stem, path.resolve())
-    raise UnknownNameError(
-        f"no workload {name!r}; there are: {', '.join([*WORKLOADS, *DISTRIBUTED])} (or the path of a script)"
-    )
+    raise UnknownNameError(f"no workload {name!r}; there are: {', '.join(_NAMED)} (or the path of a script)")
 
 
 def zoo_workloads(names: str) -> list[Workload]:
@@ -136,6 +143,12 @@ CONTESTANTS = {
             "stitched, and clusters that no path connects become one as well",
             stitchfleet=(),
             environment={"STITCHFLEET_REMOTE": "1"},
+        ),
+        Contestant(
+            "stitched-products",
+            "stitched, and small matrix products outside of loops are in kernels too",
+            stitchfleet=(),
+            environment={"STITCHFLEET_PRODUCTS": "all"},
         ),
         Contestant(
             "xla-fusible",

@@ -1,8 +1,9 @@
 """BERT as a masked language model on the text of the Python standard library: a plain TensorFlow program.
 
 L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function. The text is cut
-into full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job. Devlin et al. 2018,
-"BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+into full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job. --mixed: Keras' policy
+mixed_bfloat16, with the loss in float32. Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language
+Understanding".
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Bert(tf.keras.Model):
         for block in self.blocks:
             x = block(x, mask, training)
         x = self.transform_norm(self.transform(x))
-        return tf.matmul(x, self.words.embeddings, transpose_b=True) + self.output_bias
+        words = tf.cast(self.words.embeddings, x.dtype)  # Keras casts all variables but embeddings
+        return tf.matmul(x, words, transpose_b=True) + self.output_bias
 
 
 def masked_batches(examples: np.ndarray, batch: int, seed: int) -> tf.data.Dataset:
@@ -64,11 +66,14 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--padded", action="store_true", help="use padded functions instead of full windows")
+    parser.add_argument("--mixed", action="store_true", help="compute in bfloat16, keep the weights in float32")
     add_option(parser)
     arguments = parser.parse_args()
 
     ranks = Ranks(arguments.horovod)
     tf.keras.utils.set_random_seed(arguments.seed)
+    if arguments.mixed:
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = Bert(
         arguments.vocabulary,
         arguments.hidden,
@@ -81,7 +86,8 @@ def main() -> None:
     optimizer = tf.keras.optimizers.Adam(1e-4)
 
     def loss_of(tokens: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(tokens, training=training))
+        logits = tf.cast(model(tokens, training=training), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
 
     # XLA compiles no collective: with several ranks it gets the forward and the backward pass, not the whole step.

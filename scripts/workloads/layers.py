@@ -29,8 +29,8 @@ class Attention(tf.keras.layers.Layer):
         self, x: tf.Tensor, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, training: bool
     ) -> tf.Tensor:
         """Attention with query, key and value already split, [batch, heads, length, size]. The result has the shape of x."""
-        scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(self.size, tf.float32)) + mask
-        weights = self.dropout(tf.nn.softmax(scores), training=training)
+        scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(self.size, query.dtype))
+        weights = self.dropout(tf.nn.softmax(scores + tf.cast(mask, scores.dtype)), training=training)
         merged = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
         return self.out(tf.reshape(merged, tf.shape(x)))
 

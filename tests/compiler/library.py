@@ -91,6 +91,16 @@ def softmax(rows: int, length: int, dtype: DType = DType.F32) -> Graph:
     return m.done(m.op("divide", e, m.spread(m.reduce(e, 1), (rows, length), 0)))
 
 
+def biased_softmax(rows: int, length: int, dtype: DType) -> Graph:
+    """With a bias in float32, as a layer of Keras' mixed precision has it."""
+    m, shape = Maker("biased_softmax"), (rows, length)
+    x, bias = m.parameter(*shape, dtype=dtype), m.parameter(length)
+    biased = m.op("add", x, m.spread(m.convert(bias, dtype), shape, 1))
+    top = m.spread(m.reduce(biased, 1, kind="max"), shape, 0)
+    e = m.op("exp", m.op("subtract", biased, top))
+    return m.done(m.op("divide", e, m.spread(m.reduce(e, 1), shape, 0)))
+
+
 def random_bits(m: Maker, state: int, shape: Shape) -> int:
     """What HLO's rng-bit-generator (Philox) makes of a state u64[3], as the importer writes it."""
     scalars = []
@@ -507,6 +517,7 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "which_hold_long": lambda: which_hold(5, 1000),
     "softmax_half": lambda: softmax(33, 70, DType.F16),
     "softmax_bfloat": lambda: softmax(33, 70, DType.BF16),
+    "biased_softmax_bfloat": lambda: biased_softmax(33, 70, DType.BF16),
     "layer_norm": lambda: layer_norm(512, 256),
     "layer_norm_gradient": lambda: layer_norm_gradient(520, 96),
     "gelu": lambda: gelu(300, 123),

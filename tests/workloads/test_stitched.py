@@ -21,7 +21,7 @@ from scripts.benchmark.figures import largest_difference
 from scripts.benchmark.race import Limits, Outcome, Runner
 
 from . import differences
-from .conftest import CASES, SCRIPTS, Case, RunCase
+from .conftest import CASES, MIXED, SCRIPTS, Case, RunCase
 
 pytestmark = pytest.mark.slow
 COMPARED_STEPS = 120
@@ -171,6 +171,20 @@ def test_each_stitched_step_differs_from_plain_by_rounding(name: str, stitch_cas
     steps, difference = largest_difference(outcome.losses, losses)
     assert steps >= found.first + found.steps
     assert difference <= LOSS_ROUNDING
+
+
+def test_a_job_in_mixed_precision_is_stitched_with_its_dropout(stitch_case: StitchCase, run_case: RunCase) -> None:
+    """And stays so, although TensorFlow adds up the gradients of biases in bf16. The losses differ by roundings to bf16."""
+    outcome = stitch_case(MIXED)
+    assert_stitched(outcome)
+    assert outcome.summary is not None
+    drawing = [cluster for cluster in outcome.summary["clusters"] if "StatelessRandomUniformV2" in cluster["ops"]]
+    assert drawing
+    assert {cluster["state"] for cluster in drawing} == {"stitched"}
+    plain = run_case(MIXED, len(outcome.losses)).losses
+    first = next((k for k, (ours, theirs) in enumerate(zip(outcome.losses, plain)) if ours != theirs), 0)
+    _, difference = largest_difference(outcome.losses[: first + COMPARED_STEPS], plain[: first + COMPARED_STEPS])
+    assert difference < 2.0**-7
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in TRAINED])

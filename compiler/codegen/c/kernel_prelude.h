@@ -76,6 +76,17 @@ STITCH_INLINE float stitch_round_bf16(float value) {
 }
 #endif
 
+/* The same for a sum, difference, product, quotient or square root of bf16 values. On a CPU such a NaN is an operand's or the default
+ * one: its lower half is 0, so that rounding leaves it as it is. A GPU's NaN is 0x7fffffff. */
+STITCH_INLINE float stitch_round_bf16_result(float value) {
+#ifdef STITCH_CUDA
+  return stitch_round_bf16(value);
+#else
+  const unsigned bits = stitch_bits<unsigned>(value);
+  return stitch_bits<float>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+#endif
+}
+
 /* The upper half of a value that is a bf16 already, as every value in a register is. */
 STITCH_INLINE StitchHalfBits stitch_to_bf16(float value) { return (StitchHalfBits)(stitch_bits<unsigned>(value) >> 16); }
 

@@ -63,9 +63,10 @@ Comparison CompareBytes(const tensorflow::Tensor& expected, const tensorflow::Te
 
 }  // namespace
 
-Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype) {
+Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype, int64_t parts) {
   const int bits = dtype == tensorflow::DT_DOUBLE ? 53 : 24;
-  return {0.0, std::ldexp(static_cast<double>(terms + 16), -bits), 0.0};
+  const double rounding = dtype == tensorflow::DT_BFLOAT16 ? std::ldexp(1.0, -8) : 0.0;
+  return {rounding, std::ldexp(static_cast<double>(terms + 16), -bits) + static_cast<double>(parts - 1) * rounding, 0.0};
 }
 
 Comparison Compare(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, const Tolerance& tolerance) {

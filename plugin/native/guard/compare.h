@@ -19,8 +19,10 @@ struct Tolerance {
 
 // The tolerance for two sums of the same `terms` products, added in different orders: (terms + 16) times the unit roundoff of
 // float64 (of float32 for any other dtype), relative to the largest result, since each addition rounds by at most half a unit
-// in the last place of the partial sum. The 16 are for short sums.
-Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype);
+// in the last place of the partial sum. The 16 are for short sums. A bf16 is added up in float32: there is a unit roundoff of bf16 for
+// the rounding of both results, relative to each, and one more for each further of the `parts` in which one of them was added up and
+// rounded, relative to the largest.
+Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype, int64_t parts = 1);
 
 // The outcome of a comparison. worst_index: flat index of the element with the worst ratio, -1 if none differs; expected,
 // actual: its two values.

@@ -316,14 +316,15 @@ int stitchfleet_move(int signature_id, int from, int to) {
   return signature->state.compare_exchange_strong(expected, static_cast<State>(to)) ? 0 : 1;
 }
 
-// Sets the absolute term in the tolerance of one output: the error bound that the guard's float64 oracle computed for it.
+// Raises the absolute term in the tolerance of one output to the distance that the guard's float64 oracle allows two right results.
 int stitchfleet_allow(int signature_id, int output, double absolute) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
   const stitchfleet::Executable* old = signature->executable.load();
   if (old == nullptr || output < 0 || output >= static_cast<int>(old->outputs.size())) return 1;
   auto changed = std::make_unique<stitchfleet::Executable>(*old);
-  changed->outputs[output].tolerance.absolute = absolute;
+  double& allowed = changed->outputs[output].tolerance.absolute;
+  allowed = std::max(allowed, absolute);
   signature->worst_ratio.store(0.0);  // it was measured with the tolerance that proved too tight
   signature->executable.store(changed.release(), std::memory_order_release);
   return 0;

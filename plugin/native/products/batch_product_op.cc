@@ -33,7 +33,7 @@ REGISTER_OP("StitchfleetBatchMatMulV2")
     .Input("x: T")
     .Input("y: T")
     .Output("output: T")
-    .Attr("T: {float, double}")
+    .Attr("T: {float, double, bfloat16}")
     .Attr("adj_x: bool = false")
     .Attr("adj_y: bool = false")
     .Attr("product: string")
@@ -54,7 +54,7 @@ REGISTER_OP("StitchfleetBatchMatMulSum")
     .Input("y: T")
     .Input("axes: int32")
     .Output("output: T")
-    .Attr("T: {float, double}")
+    .Attr("T: {float, double, bfloat16}")
     .Attr("product: string")
     .Attr("sum: string")
     .SetShapeFn(ShapeOfSum)
@@ -105,6 +105,12 @@ Status MakeMatMul(OpKernelConstruction* c, const char* transposed, std::unique_p
   return MakeLoneKernel(c, node, {c->output_type(0), c->output_type(0)}, made);
 }
 
+// Whether a kernel adds up products in float32 or float64: oneDNN's do, but TensorFlow's others add up bf16 in bf16, so that two orders
+// differ too much to be compared.
+bool AddsUpWide(const OpKernel& kernel) {
+  return kernel.output_type(0) != tensorflow::DT_BFLOAT16 || kernel.type_string().rfind("_Mkl", 0) == 0;
+}
+
 void AddShape(const Tensor& tensor, std::vector<int64_t>* extents) {
   extents->push_back(tensor.dims());
   for (int i = 0; i < tensor.dims(); ++i) extents->push_back(tensor.dim_size(i));
@@ -120,13 +126,14 @@ class BatchMatMulOp : public TwoKernelsOp {
     OP_REQUIRES(c, !is_turned, tensorflow::errors::InvalidArgument("stitchfleet: rows that are columns"));
     OP_REQUIRES_OK(c, c->GetAttr("adj_y", &adj_y_));
     OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {c->input_type(0), c->input_type(1)}, &batch_));
+    adds_up_wide_ = AddsUpWide(*batch_);
     OP_REQUIRES_OK(c, MakeMatMul(c, adj_y_ ? "transpose_b" : nullptr, &matmul_));
   }
 
  protected:
   bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     const Tensor &x = ctx->input(0), &y = ctx->input(1);
-    if (x.dims() < 3 || y.dims() < 2 || y.dims() > x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
+    if (!adds_up_wide_ || x.dims() < 3 || y.dims() < 2 || y.dims() > x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
     const int64_t rows = y.dim_size(y.dims() - 2), columns = y.dim_size(y.dims() - 1);
     if (rows * columns != y.NumElements() || x.dim_size(x.dims() - 1) != (adj_y_ ? columns : rows)) return false;
     AddShape(x, &call->extents);
@@ -152,7 +159,7 @@ class BatchMatMulOp : public TwoKernelsOp {
 
  private:
   std::unique_ptr<OpKernel> batch_, matmul_;
-  bool adj_y_ = false;
+  bool adj_y_ = false, adds_up_wide_ = false;
 };
 
 class BatchMatMulSumOp : public TwoKernelsOp {
@@ -162,6 +169,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
     OP_REQUIRES_OK(c, Parsed(c, "product", &product));
     OP_REQUIRES_OK(c, Parsed(c, "sum", &sum));
     OP_REQUIRES_OK(c, MakeLoneKernel(c, product, {c->input_type(0), c->input_type(1)}, &batch_));
+    adds_up_wide_ = AddsUpWide(*batch_);
     OP_REQUIRES_OK(c, MakeLoneKernel(c, sum, {c->input_type(0), c->input_type(2)}, &sum_));
     OP_REQUIRES_OK(c, MakeMatMul(c, "transpose_a", &matmul_));
   }
@@ -170,7 +178,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
   bool Fits(OpKernelContext* ctx, CallShapes* call) const override {
     const Tensor &x = ctx->input(0), &y = ctx->input(1), &axes = ctx->input(2);
     const int batches = x.dims() - 2;
-    if (batches < 1 || y.dims() != x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
+    if (!adds_up_wide_ || batches < 1 || y.dims() != x.dims() || x.NumElements() == 0 || y.NumElements() == 0) return false;
     for (int i = 0; i <= batches; ++i) {
       if (x.dim_size(i) != y.dim_size(i)) return false;
     }
@@ -182,6 +190,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
     AddShape(x, &call->extents);
     AddShape(y, &call->extents);
     call->terms = x.NumElements() / x.dim_size(x.dims() - 1);
+    call->parts = call->terms / x.dim_size(x.dims() - 2);
     return true;
   }
 
@@ -200,6 +209,7 @@ class BatchMatMulSumOp : public TwoKernelsOp {
 
  private:
   std::unique_ptr<OpKernel> batch_, sum_, matmul_;
+  bool adds_up_wide_ = false;
 };
 
 class EinsumOp : public TwoKernelsOp {

@@ -70,7 +70,7 @@ void TwoKernelsOp::Compute(OpKernelContext* ctx) {
     race->Note(by_other, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
   }
   if (!compared || Refused(race, Other(ctx, params, &other))) return;
-  const Comparison comparison = Compare(own, other, OfReorderedSums(shapes.terms, own.dtype()));
+  const Comparison comparison = Compare(own, other, OfReorderedSums(shapes.terms, own.dtype(), shapes.parts));
   if (comparison.agree || race->refused.exchange(true)) return;
   fprintf(stderr, "stitchfleet: %s is %.9g by another kernel, %.9g by its own: it keeps its own\n", name().c_str(), comparison.actual,
           comparison.expected);

@@ -24,10 +24,11 @@
 
 namespace stitchfleet {
 
-// What a call of the other kernel depends on. terms: the number of products in each element of the result.
+// What a call of the other kernel depends on. terms: the number of products in each element of the result. parts: the number of sums,
+// rounded to the result's dtype, that one of the kernels makes of them and adds up.
 struct CallShapes {
   std::vector<int64_t> extents;
-  int64_t terms = 0;
+  int64_t terms = 0, parts = 1;
 };
 
 // An op of one output whose inputs are those of the job's own op.

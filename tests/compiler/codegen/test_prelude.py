@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.ir.graph import BFLOAT16
 from stitchfleet.compiler.ops.reference import philox
 from stitchfleet.compiler.toolchain.host import cpu_features
 
@@ -45,6 +46,19 @@ extern "C" STITCH_EXPORT void extreme_{lanes}(const float* lane, float* found) {
   found[3] = stitch_fold<{lanes}>(copy[3], [](auto a, auto b) {{ return stitch_min(a, b); }});
 }}
 """
+ROUNDED = """
+extern "C" STITCH_EXPORT void rounded(const StitchHalfBits* a, const StitchHalfBits* b, long long count, StitchHalfBits* out) {
+  #pragma omp simd
+  for (long long i = 0; i < count; ++i) {
+    const float x = stitch_from_bf16(a[i]), y = stitch_from_bf16(b[i]);
+    out[i] = stitch_to_bf16(stitch_round_bf16_result(x + y));
+    out[count + i] = stitch_to_bf16(stitch_round_bf16_result(x - y));
+    out[2 * count + i] = stitch_to_bf16(stitch_round_bf16_result(x * y));
+    out[3 * count + i] = stitch_to_bf16(stitch_round_bf16_result(x / y));
+    out[4 * count + i] = stitch_to_bf16(stitch_round_bf16_result(__builtin_sqrtf(x)));
+  }
+}
+"""
 FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int", "bool") for lanes in (1, 2, 4, 8, 16, 32, 64)]
 
 
@@ -55,7 +69,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip("another processor's flag")
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
-    texts = [WORDS, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
+    texts = [WORDS, ROUNDED, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
     texts += [EXTREME.format(lanes=lanes) for lanes in (1, 8, 16, 32, 64)]
     source.write_text(translation_unit(texts))
     toolchain().build(source, folder / "prelude.so", (f"-march={march}",))
@@ -76,6 +90,26 @@ def test_philox_words_drawn_at_once_are_the_streams(
         assert library.words_of(*place, ctypes.c_void_p(words.ctypes.data)) == 0
         expected = philox(*parts, np.arange(index, index + count, dtype=np.uint64))
         np.testing.assert_array_equal(words, expected)
+
+
+@pytest.mark.parametrize(
+    "other", [0x0000, 0x8000, 0x3F80, 0x3F81, 0xC2F7, 0x7F7F, 0x0080, 0x7F80, 0xFF80, 0x7FC0, 0xFFFF]
+)
+def test_results_of_bf16_arithmetic_are_rounded_to_nearest_even(library: ctypes.CDLL, other: int) -> None:
+    """Of every bf16 with `other`, every NaN among them, by numpy's float32 and ml_dtypes' rounding."""
+    if BFLOAT16 is None:
+        pytest.skip("without ml_dtypes there is no bf16")
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    a, b = bits, np.full_like(bits, other)
+    found = np.empty((5, bits.size), np.uint16)
+    place = [ctypes.c_void_p(array.ctypes.data) for array in (a, b)]
+    library.rounded(*place, ctypes.c_longlong(bits.size), ctypes.c_void_p(found.ctypes.data))
+    x, y = (each.view(BFLOAT16).astype(np.float32) for each in (a, b))
+    with np.errstate(all="ignore"):
+        expected = np.stack([x + y, x - y, x * y, x / y, np.sqrt(x)]).astype(BFLOAT16)
+    is_nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(found.view(BFLOAT16)), is_nan)
+    np.testing.assert_array_equal(found[~is_nan], expected.view(np.uint16)[~is_nan])
 
 
 @pytest.mark.parametrize(

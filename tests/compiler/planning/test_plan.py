@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.explaining.picture import draw
 from stitchfleet.compiler.explaining.words import explain
-from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.ir.index_maps import Index
 from stitchfleet.compiler.loops.loops import Blocks, Loop, LoopKind, Loops, Statement
 from stitchfleet.compiler.lowering.kernel_loops import lower
@@ -27,6 +27,7 @@ from ..library import (
     adam,
     attention_pool,
     batch_norm,
+    biased_softmax,
     clip_by_global_norm,
     cross_entropy,
     crossed_rows,
@@ -113,6 +114,15 @@ def test_an_exponential_needed_twice_is_kept_in_a_tile() -> None:
         text = str(lower(plan_graph(graph)))
         assert text.count("exp(") == 1
         assert "local tile" in text
+
+
+def test_what_rounding_to_bf16_makes_slow_is_computed_once() -> None:
+    """A cast bias once for all rows, and the biased row once for both of its passes. In float32 both are computed again."""
+    bf16 = lower(plan_graph(biased_softmax(4096, 128, DType.BF16)))
+    f32 = lower(plan_graph(biased_softmax(4096, 128, DType.F32)))
+    assert str(bf16).count("local ahead") == 1
+    assert "local ahead" not in str(f32)
+    assert (str(bf16).count("local tile"), str(f32).count("local tile")) == (2, 1)
 
 
 def test_a_reduction_whose_results_a_row_would_scatter_gets_rows_of_its_own() -> None:

@@ -7,24 +7,28 @@ import pytest
 
 from stitchfleet.plugin.clusters import bodies
 from stitchfleet.plugin.graph import to_hlo
+from stitchfleet.plugin.graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
 
 from ..conftest import RunJob
 from ..job.test_faults import COLD, QUICK, main_program
 
 
+@pytest.mark.parametrize("dtype", sorted(UNIFORM_BITS))
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (40, 33), (0, 4)])
-def test_a_uniform_operator_spelled_out_gives_tensorflows_numbers(shape: tuple[int, ...]) -> None:
+def test_a_uniform_operator_spelled_out_gives_tensorflows_numbers(shape: tuple[int, ...], dtype: int) -> None:
     import tensorflow as tf
-    from tensorflow.core.framework import function_pb2
+    from tensorflow.core.framework import function_pb2, node_def_pb2
     from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
     library = function_pb2.FunctionDefLibrary()
     function = library.function.add()
     function.signature.name = "body"
-    for name, dtype in (("shape", 3), ("key", 23), ("counter", 23), ("algorithm", 3)):
-        function.signature.input_arg.add(name=name, type=dtype)
-    function.signature.output_arg.add(name="r0", type=1)
-    bodies._spell_out_uniform(function, "n0", 3, ["shape", "key", "counter", "algorithm"])
+    for name, given in (("shape", 3), ("key", 23), ("counter", 23), ("algorithm", 3)):
+        function.signature.input_arg.add(name=name, type=given)
+    function.signature.output_arg.add(name="r0", type=dtype)
+    node = node_def_pb2.NodeDef(op=RANDOM_UNIFORM)
+    node.attr["dtype"].type, node.attr["Tshape"].type = dtype, 3
+    bodies._spell_out_uniform(function, "n0", node, ["shape", "key", "counter", "algorithm"])
     function.ret["r0"] = "n0:output:0"
     inputs = [
         tf.constant(shape, tf.int32),
@@ -33,7 +37,8 @@ def test_a_uniform_operator_spelled_out_gives_tensorflows_numbers(shape: tuple[i
         tf.constant(1),
     ]
     (actual,) = tf.function(to_hlo.body_function(library.SerializeToString()), autograph=False)(*inputs)
-    expected = stateless.stateless_random_uniform_v2(*inputs)
+    expected = stateless.stateless_random_uniform_v2(*inputs, dtype=tf.as_dtype(dtype))
+    assert actual.dtype == expected.dtype
     np.testing.assert_array_equal(np.asarray(actual), expected.numpy())
 
 

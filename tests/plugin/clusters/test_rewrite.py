@@ -179,3 +179,14 @@ def test_a_call_that_the_job_has_compiled_by_xla_is_left_alone_and_says_so() -> 
     (call,) = [node for node in definition.node if "PartitionedCall" in node.op]
     plan = find_clusters(PlacedGraph(definition), OpDefinitions(), {"fetched"})
     assert plan.left_out_nodes[call.name] == COMPILED_BY_XLA
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32"])
+def test_a_lone_cast_of_halves_is_worth_a_kernel(plugin: Plugin, dtype: str) -> None:
+    """As of a weight that a product of mixed precision reads."""
+    import tensorflow as tf
+
+    x, w = tf.random.stateless_normal([64, 32], [1, 2]), tf.ones([32, 16], dtype)
+    expected, actual = plugin.both(lambda: (tf.linalg.matmul(tf.cast(x, dtype), w),))
+    assert [dict(cluster.op_counts) for cluster in plugin.clusters] == ([] if dtype == "int32" else [{"Cast": 1}])
+    np.testing.assert_array_equal(actual[-1][0], expected[-1][0])

@@ -117,6 +117,25 @@ def test_products_of_doubles(plugin: Plugin, capfd: pytest.CaptureFixture[str]) 
     assert "its own" not in capfd.readouterr().err, "the second kernel was refused"
 
 
+def test_products_of_bf16(plugin: Plugin, capfd: pytest.CaptureFixture[str]) -> None:
+    """With oneDNN both kernels add up in float32, and agree to the rounding of the parts. Without it, the own kernel stays."""
+    import tensorflow as tf
+
+    x, w = (tf.cast(values(*shape), tf.bfloat16) for shape in ((4, 9, 160), (160, 24)))
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.linalg.matmul(tf.tanh(x) * 0.5 + x, w)
+            loss = tf.reduce_sum(tf.cast(y, tf.float32) * 2.0)
+        return [tf.cast(each, tf.float32) for each in (y, *tape.gradient(loss, [x, w]))]
+
+    expected, actual = plugin.both(step, times=CALLS)
+    assert len(replaced(plugin)) == 3
+    assert_rounding_alone(expected, actual, 2.0**-6)
+    assert "its own" not in capfd.readouterr().err, "the second kernel was refused"
+
+
 @pytest.mark.parametrize("change", ["none", "half", "memory-bound", "on a GPU", "unknown rank", "small", "refused"])
 def test_other_products_stay(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorflow.core.framework import graph_pb2

@@ -181,6 +181,37 @@ def test_a_judgement_says_how_far_right_results_of_an_ill_conditioned_sum_are_ap
     assert apart <= verdict.bounds[0] < 1e-3 * np.abs(x).sum(0).max()
 
 
+def sum_of_bf16(x: Any) -> Any:
+    """TensorFlow 2.15 adds up the rows in bf16."""
+    import tensorflow as tf
+
+    return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.bfloat16))
+
+
+def test_a_judgement_says_how_far_tensorflows_own_result_is_from_the_exact_one(
+    request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """So that a job in mixed_bfloat16 is not judged, and computed by both, for ever: TensorFlow rounds the gradient of a bias in each
+    of a thousand additions."""
+    x = np.random.default_rng(0).standard_normal((1024, 64)).astype(np.float32)
+    request = request_of(sum_of_bf16, x)
+    (theirs,) = reference(request.body, request.inputs, 1)([x])
+    narrow = x.astype(theirs.dtype).astype(np.float64)
+    actual = narrow.sum(0).astype(theirs.dtype)
+    error = np.abs(theirs.astype(np.float64) - narrow.sum(0)).max()
+    assert error > 0.3  # of sums of about 30
+    report = MismatchReport(1, 0, 7, 0, float(theirs[0]), float(actual[0]), error, [x], [theirs], [actual])
+    folder = tmp_path / "bundle"
+    bundle.write_bundle(folder, "sum", request.body, request.inputs, report, None, {})
+    verdict = bundle.judge_bundle(folder)
+    assert verdict.right
+    assert error <= verdict.bounds[0] <= 2.5 * error
+    actual[0] += np.asarray(100 * error, actual.dtype)  # a kernel that is wrong stays wrong
+    wrong = tmp_path / "wrong"
+    bundle.write_bundle(wrong, "sum", request.body, request.inputs, report, None, {})
+    assert not bundle.judge_bundle(wrong).right
+
+
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
     many = np.zeros((5000, 4), np.float32)
     request = request_of(embedding_of_floats, many, np.ones((3000, 4), np.float32))
