@@ -18,8 +18,11 @@ from ..conftest import ROOT, Plugin
 WRONG_KERNEL = """
 #include "stitch_abi.h"
 extern "C" void wrong(const void* const*, void* const* outputs, void*, StitchRuntime*) { *(float*)outputs[0] = -1.0f; }
+extern "C" void zeros(const void* const*, void* const* outputs, void*, StitchRuntime*) {
+  for (int i = 0; i < 80 * 8; ++i) ((float*)outputs[0])[i] = 0.0f;
+}
 """
-"""It writes one element of its output and leaves the others as they are in the memory that it gets."""
+"""The first writes one element of its output and leaves the others as they are in the memory that it gets."""
 CLUSTERS = 7
 
 
@@ -64,15 +67,16 @@ def described(symbol: str, shape: tuple[int, ...]) -> KernelMetadata:
     )
 
 
-Verifying = Callable[[int], tuple[Callable[[], Any], list[int]]]
+Verifying = Callable[..., tuple[Callable[[], Any], list[int]]]
 
 
 @pytest.fixture
 def verifying(plugin: Plugin, wrong_kernel: pathlib.Path) -> Iterator[Verifying]:
-    """A step of CLUSTERS stitch ops on so many rows of 8, and the signatures: each has a wrong kernel and is in VERIFY."""
+    """verifying(rows, symbol="wrong"): a step of CLUSTERS stitch ops on so many rows of 8, and the signatures: each has that kernel of
+    WRONG_KERNEL and is in VERIFY."""
     import tensorflow as tf
 
-    def make(rows: int) -> tuple[Callable[[], Any], list[int]]:
+    def make(rows: int, symbol: str = "wrong") -> tuple[Callable[[], Any], list[int]]:
         operand = tf.constant(np.linspace(0.5, 2.0, rows * 8, dtype=np.float32).reshape(rows, 8))
         weights = tf.eye(8)
 
@@ -93,7 +97,7 @@ def verifying(plugin: Plugin, wrong_kernel: pathlib.Path) -> Iterator[Verifying]
         while (request := plugin.library.next_request(0)) is not None:
             signature: Any = request["signature"]
             signatures.append(signature)
-            plugin.library.install(signature, wrong_kernel, described("wrong", (rows, 8)), [0], [1])
+            plugin.library.install(signature, wrong_kernel, described(symbol, (rows, 8)), [0], [1])
             assert plugin.library.move(signature, State.READY, State.VERIFY)
         assert len(signatures) == CLUSTERS
         return lambda: step(operand), signatures
@@ -166,3 +170,17 @@ def test_calls_of_one_kernel_that_fail_in_one_step_are_one_report(plugin: Plugin
     step()
     assert [report.signature for report in reports(plugin)] == [first.signature]
     assert states(plugin, signatures) == [State.SUSPECT] * CLUSTERS
+
+
+def test_what_the_guard_has_allowed_is_not_taken_back(plugin: Plugin, verifying: Verifying) -> None:
+    """The oracle's bound goes with the size of a step's numbers: a smaller one of another step would make the next one suspect."""
+    step, signatures = verifying(80, "zeros")
+    step()
+    reports(plugin)
+    first, second = signatures[:2]
+    for signature, bounds in ((first, (1e3, 1e-3)), (second, (1e-3, 1e-3))):
+        for bound in bounds:
+            plugin.library.allow(signature, 0, bound)
+        assert plugin.library.move(signature, State.SUSPECT, State.VERIFY)
+    step()
+    assert states(plugin, [first, second]) == [State.VERIFY, State.SUSPECT]
