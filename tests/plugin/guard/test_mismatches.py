@@ -72,8 +72,8 @@ Verifying = Callable[..., tuple[Callable[[], Any], list[int]]]
 
 @pytest.fixture
 def verifying(plugin: Plugin, wrong_kernel: pathlib.Path) -> Iterator[Verifying]:
-    """verifying(rows, symbol="wrong"): a step of CLUSTERS stitch ops on so many rows of 8, and the signatures: each has that kernel of
-    WRONG_KERNEL and is in VERIFY."""
+    """verifying(rows, symbol="wrong"): a step of CLUSTERS stitch ops on so many rows of 8, and the signatures. Each has that one of
+    WRONG_KERNEL as its kernel, and is in VERIFY."""
     import tensorflow as tf
 
     def make(rows: int, symbol: str = "wrong") -> tuple[Callable[[], Any], list[int]]:
