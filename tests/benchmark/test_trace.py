@@ -18,6 +18,7 @@ from scripts.benchmark.coverage import (
 )
 from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, operator_of, wall_time
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
+from stitchfleet.plugin.graph.batch_products import BATCH_PRODUCT_OP
 from stitchfleet.plugin.graph.tf_ops import COMPILED_BY_XLA, is_product
 
 MICROSECOND = 1_000_000  # picoseconds
@@ -149,6 +150,12 @@ def test_an_iteration_counts_products_apart_and_control_flow_not_as_launches() -
     )
     stitched = _coverage().stitched
     assert (stitched.stitch_launches, stitched.stitch_us) == (3.0, 35.0)
+
+
+def test_a_product_by_one_of_two_kernels_is_one_launch() -> None:
+    """The profile has our op, and within it the kernel that it has called, under the same node."""
+    chosen = [NodeTime("dense/MatMul", BATCH_PRODUCT_OP, 10, 5.0), *NODES]
+    assert iteration_of(chosen, 10, {}).product_launches == iteration_of(NODES, 10, {}).product_launches
 
 
 def test_coverage_is_the_share_of_time_in_kernels_that_are_in_use_and_the_rest_has_a_reason() -> None:
