@@ -215,19 +215,12 @@ def _spell_out_uniform(function: Any, name: str, node: Any, inputs: list[str]) -
     words = function.node_def.add(name=f"{name}_words", op="StatelessRandomUniformFullIntV2", input=inputs)
     words.attr["dtype"].type, words.attr["Tshape"].type = DT_UINT32, node.attr["Tshape"].type
     low = integers.node("BitwiseAnd", "z", f"{words.name}:output:0", integers.constant((1 << bits) - 1))
-    real = _cast(function, f"{name}_real", low, DT_UINT32, DT_FLOAT)
+    real = floats.cast(low, DT_UINT32, DT_FLOAT)
     scaled = floats.node("Mul", "z", real, floats.constant(2.0**-bits))
-    narrow = scaled if dtype == DT_FLOAT else _cast(function, f"{name}_narrow", scaled, DT_FLOAT, dtype)  # exact
+    narrow = scaled if dtype == DT_FLOAT else floats.cast(scaled, DT_FLOAT, dtype)  # exact
     # Other members refer to the operator's result as "output"; that of Mul is called "z".
     result = function.node_def.add(name=name, op="Identity", input=[narrow])
     result.attr["T"].type = dtype
-
-
-def _cast(function: Any, name: str, operand: str, source: int, target: int) -> str:
-    """Appends a Cast between DataTypes. Returns its result."""
-    cast = function.node_def.add(name=name, op="Cast", input=[operand])
-    cast.attr["SrcT"].type, cast.attr["DstT"].type = source, target
-    return f"{name}:y:0"
 
 
 def _gather_of_value(function: Any, name: str, node: Any, inputs: list[str]) -> None:

@@ -110,7 +110,7 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
             limit = operands[2]
             given = node.attr["Tnumsegments"].type if "Tnumsegments" in node.attr else DT_INT32
             if given != dtype:
-                limit = _cast(check, limit, given, dtype)
+                limit = check.cast(limit, given, dtype)
             holds = check.node("Less", "z", operands[1], limit)
         else:
             holds = _is_inside(check, graph, index, operands)
@@ -152,12 +152,6 @@ def batch_dims(node: NodeDef) -> int:
 def both(expressions: Expressions, one: str, other: str) -> str:
     """The conjunction of two bool tensors."""
     return f"{expressions.bare('LogicalAnd', one, other).name}:z:0"
-
-
-def _cast(expressions: Expressions, value: str, source: int, target: int) -> str:
-    node = expressions.bare("Cast", value)
-    node.attr["SrcT"].type, node.attr["DstT"].type = source, target
-    return f"{node.name}:y:0"
 
 
 def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:

@@ -58,12 +58,7 @@ class _Floats:
         """A scalar constant; one of 16 bits is cast from float32."""
         if self.dtype in (1, 2):
             return self.nodes.constant(value)
-        return self._cast(self.nodes.of(1).constant(value), 1, self.dtype)
-
-    def _cast(self, value: str, source: int, target: int) -> str:
-        node = self.nodes.bare("Cast", value)
-        node.attr["SrcT"].type, node.attr["DstT"].type = source, target
-        return f"{node.name}:y:0"
+        return self.nodes.cast(self.nodes.of(1).constant(value), 1, self.dtype)
 
     def op(self, name: str, *operands: str) -> str:
         """The binary operator `name`, or Abs."""
@@ -74,7 +69,7 @@ class _Floats:
 
     def from_truth(self, condition: str) -> str:
         """A bool tensor as ones and zeros."""
-        return self._cast(condition, DT_BOOL, self.dtype)
+        return self.nodes.cast(condition, DT_BOOL, self.dtype)
 
 
 def _relu_grad(f: _Floats, operands: list[str]) -> str:

@@ -44,6 +44,12 @@ class Expressions:
         node.attr["T"].type = self._dtype
         return f"{node.name}:{output}:0"
 
+    def cast(self, value: str, source: int, target: int) -> str:
+        """Appends a Cast from DataType `source` to `target`. Returns the name of the result."""
+        node = self.bare("Cast", value)
+        node.attr["SrcT"].type, node.attr["DstT"].type = source, target
+        return f"{node.name}:y:0"
+
     def constant(self, value: float | list[int]) -> str:
         """Appends a constant: a scalar, or a vector if `value` is a list. Raises ValueError for a dtype without a field here."""
         if self._dtype not in _VALUES:

@@ -152,7 +152,7 @@ class Failed:
 @dataclass(frozen=True)
 class Judged:
     """The oracle's verdict on a bundle. right: whether the kernel's error is within the bounds of a correct implementation. bounds:
-    number of a float output -> its largest finite error bound (absolute). line: the verdict in words."""
+    number of a float output -> how far apart two right results may be (absolute; bundle.judge_bundle). line: the verdict in words."""
 
     right: bool
     line: str
