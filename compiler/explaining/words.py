@@ -71,6 +71,8 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
     )
     if execution.transpose is not None:
         yield f"    in {execution.transpose}: what is read and what is written lie side by side"
+    if execution.rows < execution.busy_rows:
+        yield f"    the device wants {execution.busy_rows} rows: if a loop over the row allows, its iterations become rows"
     if execution.rows_together > 1:
         yield f"    matrix products of {execution.rows_together} rows at once: a right factor is loaded once for all of them"
     for segment, mapping in nest.placed:

@@ -17,13 +17,12 @@ from ..planning.execution import Execution, Mode
 from ..planning.families import Family
 from ..planning.plan import PhaseNest, Plan
 from ..support.sequences import zip_strict
-from ..targets.targets import GpuTarget
 from .alias import alias_pairs
 from .context import Context
 from .lanes import LaneLowering
 from .reduction.combine import combine_body
 from .reduction.scan import scan_body
-from .row_blocks import block_rows, is_blockable
+from .row_blocks import block_rows
 from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
@@ -55,8 +54,8 @@ def _constant_bytes(graph: Graph, node: int) -> bytes:
 
 
 def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
-    """The code of one nest of a phase, of the combination of its partial results or of a step
-    for its table, executed as the plan says."""
+    """The code of one nest of a phase, of the combination of its partial results or of a step for its table, executed as the plan
+    says."""
     context, execution = Context(plan, one.nest, []), one.execution
     if one.partial is not None:
         body = combine_body(context, execution, *one.partial)
@@ -69,10 +68,10 @@ def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
     code = _code(context, execution, body, one.nest.number, shared)
     family = plan.families.get(one.nest.number)
-    if execution.rows_together > 1 and is_blockable(code):
+    if execution.rows_together > 1:
         code = block_rows(code, execution.rows_together)
-    if isinstance(plan.target, GpuTarget) and execution.mode is Mode.ROWS and family is None:
-        return spread_rows(code, plan.target)
+    if execution.busy_rows:
+        return spread_rows(code, execution.busy_rows)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))
 
 

@@ -65,7 +65,6 @@ class Member:
     in_lanes: bool = True
     lanes: list[str] = field(default_factory=list)
     kept_depth: int = -1  # position of the innermost kept loop
-    reduced_outside: bool = False
     lane_reduced: bool = False
     chains: int = 1  # accumulators per result, if all rows of a task share the result
 

@@ -53,16 +53,6 @@ def block_rows(code: NestCode, rows: int) -> NestCode:
     return replace(code, body=(*code.body[:place], body, *code.body[place + 1 :]))
 
 
-def is_blockable(code: NestCode) -> bool:
-    """Whether a nest has a row of a product in its loop over rows: some products are lowered like other reductions."""
-    return any(
-        isinstance(each, Product)
-        for loop in code.body
-        if isinstance(loop, Loop) and loop.bounds == ("first_row", "last_row")
-        for each in loop.body
-    )
-
-
 class _Block:
     """The body of a loop over blocks of rows, made from the loop over rows."""
 

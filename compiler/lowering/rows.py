@@ -46,7 +46,7 @@ from .passes import (
     result_number,
     split_row,
 )
-from .product import RowProduct
+from .product import ProductLowering
 from .reduction.reduce import flush_partials, fold_across, fold_body
 from .tiles import SegmentVisit, Tiles, plan_tiles
 from .values import Emitter, RowResult
@@ -169,12 +169,12 @@ class RowLowering:
         several = any(not reduced for _, _, reduced in pieces)
         return split_row(size, set(), {stride for stride, _, _ in pieces} - {1} if several else set(), 0)
 
-    def _product_of(self, member: Member) -> RowProduct | None:
-        """The member as a product of rows, if it is a dot that can be written so."""
-        if self.graph.nodes[member.segment.node].op != "dot":
+    def _product_of(self, member: Member) -> ProductLowering | None:
+        """The member as a product of rows, if the plan computes it so."""
+        execution = self.context.plan.executions[self.context.nest.number]
+        if member.segment.node not in execution.row_products:
             return None
-        product = RowProduct(self.context, self.emitter, member, self.row_index)
-        return product if product.is_possible() else None
+        return ProductLowering(self.context, self.emitter, member, self.row_index)
 
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass should keep for a later pass, and declares tiles of the row for them."""
@@ -227,7 +227,7 @@ class RowLowering:
         width = self._width(split)
         emitter = self.emitter
         for member in reductions:
-            self._declare(member, split, general)
+            self._declare(member, general)
         for depth in range(-1, len(split.variables)):
             if depth >= 0:
                 emitter.push(split.variables[depth][0])
@@ -266,7 +266,7 @@ class RowLowering:
         for member in reductions:
             self._finish(member, general)
 
-    def _product_pass(self, member: Member, product: RowProduct) -> None:
+    def _product_pass(self, member: Member, product: ProductLowering) -> None:
         """The row of a product, which is then readable like the results of any reduction of the row."""
         self._prepare(member, self.splits[member.mapping.inner])
         member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
@@ -296,7 +296,6 @@ class RowLowering:
         member.kept_depth = max((depth for depth, reduced in enumerate(flags) if not reduced), default=-1)
         member.lane_reduced = not flags or flags[-1]
         member.in_lanes = bool(flags)
-        member.reduced_outside = any(flags[: member.kept_depth + 1]) or (not member.lane_reduced and any(flags))
 
     def _kept_count(self, member: Member) -> int:
         return math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
@@ -312,7 +311,7 @@ class RowLowering:
         shape = self.graph.nodes[member.segment.node].shape
         return linear(result_position(member.segment, point), shape) - row * member.slice_size
 
-    def _declare(self, member: Member, split: RowSplit, general: bool) -> None:
+    def _declare(self, member: Member, general: bool) -> None:
         """Declares the accumulators, which live for a row or for the task."""
         count = self._kept_count(member)
         if general:

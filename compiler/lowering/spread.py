@@ -14,16 +14,13 @@ from ..ir.graph import DType
 from ..ir.index_maps import Bound, Index, Var
 from ..loops import loops
 from ..loops.loops import If, Let, LetIndex, Loop, LoopKind, NestCode, Statement, walk
-from ..targets.targets import GpuTarget
-
-WARP = 32
 
 
-def spread_rows(code: NestCode, target: GpuTarget) -> NestCode:
-    """The same nest with more rows, if it has too few of them and can be cut; else `code` itself."""
+def spread_rows(code: NestCode, busy_rows: int) -> NestCode:
+    """The same nest with more rows, if it has fewer than `busy_rows` and can be cut; else `code` itself."""
     if code.instances or code.per_task or code.rows_per_task != 1 or not _only_computes(code.body):
         return code
-    while code.rows < target.multiprocessors * target.busy_threads // WARP:
+    while code.rows < busy_rows:
         *before, rows = code.body
         if not isinstance(rows, Loop) or rows.bounds != ("first_row", "last_row") or rows.kind is not LoopKind.SERIAL:
             return code

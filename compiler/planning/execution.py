@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
 from ..ops.attributes import attribute
-from ..targets.targets import CpuTarget, GpuTarget, Target
+from ..targets.targets import WARP, CpuTarget, GpuTarget, Target
 from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
+from .products import row_products
 from .scatters import scatter_work, searches
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
@@ -65,10 +66,12 @@ class Execution:
     """How a nest is executed.
 
     rows: of the code. They are the nest's except for a family (the rows of all components, end to end), TILED_TRANSPOSE (tiles),
-    SCATTER and OWNERS (pieces of windows), and combinations (results); lowering may cut a GPU's rows of mode ROWS (spread.py).
+    SCATTER and OWNERS (pieces of windows), and combinations (results).
     cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial results
     of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is for
-    TILED_TRANSPOSE, columns for COLUMNS. rows_together: rows of a CPU's mode ROWS for which a matrix product is computed at once."""
+    TILED_TRANSPOSE, columns for COLUMNS. row_products: nodes that are computed as products of rows (products.py). rows_together: rows
+    of a CPU's mode ROWS for which these are computed at once. busy_rows: number of rows that keep a GPU busy, for its mode ROWS; with
+    fewer, lowering makes rows of the iterations of a loop over the row, if there is one (lowering/spread.py)."""
 
     mode: Mode
     rows: int
@@ -79,7 +82,9 @@ class Execution:
     panel_rows: int = 0
     transpose: TiledTranspose | None = None
     columns: int = 0
+    row_products: frozenset[int] = frozenset()
     rows_together: int = 1
+    busy_rows: int = 0
 
     @property
     def tasks(self) -> int:
@@ -120,10 +125,21 @@ def execution_of(
         return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial)
     order = order_across_memory(graph, nest, placed, stored, target)
     if order is None:
-        together = rows_together(graph, nest, target)
+        products = row_products(graph, nest, stored, target)
+        together = rows_together(graph, nest) if products else 1
         if per_task < nest.rows:
             per_task = -(-per_task // together) * together  # whole blocks
-        return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial, rows_together=together)
+        busy = target.multiprocessors * target.busy_threads // WARP if isinstance(target, GpuTarget) else 0
+        return Execution(
+            Mode.ROWS,
+            nest.rows,
+            per_task,
+            cost.one_core_ns,
+            partial,
+            row_products=products,
+            rows_together=together,
+            busy_rows=busy,
+        )
     if per_task < nest.rows:
         per_task = -(-per_task // BLOCK_ROWS) * BLOCK_ROWS  # whole squares
     panel = panel_rows_of(graph, nest, placed, order, target)
@@ -135,16 +151,14 @@ ROWS_TOGETHER = (6, 4)
 16 registers to hold them (the micro-kernel of BLIS for AVX2: 6 x 16). Fewer where a batch's products have no multiple of six rows."""
 
 
-def rows_together(graph: Graph, nest: Nest, target: Target) -> int:
-    """Number of rows for which the products of a nest are computed at once; 1 if it has none, or if neighbouring rows belong to
-    different products of a batch."""
+def rows_together(graph: Graph, nest: Nest) -> int:
+    """Number of rows for which the products of a nest are computed at once; 1 if neighbouring rows belong to different products of a
+    batch."""
     products = [
         (graph.nodes[segment.node], mapping)
         for segment, mapping in nest.placed
         if graph.nodes[segment.node].op == "dot"
     ]
-    if not products or not isinstance(target, CpuTarget):
-        return 1
     for rows in ROWS_TOGETHER:
         if nest.rows >= rows and all(
             nest.rows * node.shape[-1] == node.element_count and (len(node.shape) == 2 or node.shape[-2] % rows == 0)

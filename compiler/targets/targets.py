@@ -79,6 +79,10 @@ class CpuTarget(Target):
 CPU = CpuTarget()
 
 
+WARP = 32
+"""Threads of a warp, which run in step (CUDA C++ Programming Guide, "SIMT Architecture")."""
+
+
 @dataclass(frozen=True)
 class GpuTarget(Target):
     """A CUDA device. Figures come from its data sheet and from the table of compute capabilities in NVIDIA's CUDA C++ Programming

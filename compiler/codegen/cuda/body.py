@@ -29,9 +29,10 @@ from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
 from ...support.sequences import zip_strict
+from ...targets.targets import WARP
 from ..c.text import ends, guard_text, index_text, variable_type
 from ..c.writer import Writer
-from .layout import REDUCE_BYTES, THREAD, WARP, Deal, How, Layout
+from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
 from .survey import is_distributed, is_row_loop
 from .vectors import Vectors
 

@@ -9,7 +9,8 @@ from math import prod
 from ...loops import loops
 from ...loops.loops import Loop, NestCode, Statement, walk
 from ...lowering.gpu_cost import Chain
-from .layout import WARP, Deal, Layout
+from ...targets.targets import WARP
+from .layout import Deal, Layout
 
 MOST_SINGLE_READS = 4
 """Reads of single elements that are counted: the others overlap with these."""

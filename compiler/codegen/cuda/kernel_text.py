@@ -24,12 +24,12 @@ from ...ops.table import STORAGE_TYPE
 from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
 from ...support.sequences import zip_strict
-from ...targets.targets import GpuTarget
+from ...targets.targets import WARP, GpuTarget
 from .. import c
 from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
 from .chain import chain_of
-from .layout import MOST_TURNS, THREAD, WARP, Layout, assign
+from .layout import MOST_TURNS, THREAD, Layout, assign
 from .reduction import task_body
 from .survey import NARROW, distributed_loops, is_interleaved
 from .vectors import only_computes, row_widths

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from ...ir.graph import DType
 from ...loops import loops
 from ...loops.loops import Local, Loop, LoopKind, NestCode, Statement, shared_room, walk
+from ...targets.targets import WARP
 from .survey import Element, Survey, Use, is_distributed, is_interleaved, is_narrow, is_row_loop, place_of
 from .vectors import Vectors, fold_width, only_computes, row_vectors, row_widths, vectors_of
 
-WARP = 32
 THREAD = "thread"
 """Name of the thread's number in its group, in generated text."""
 MOST_TURNS = 16

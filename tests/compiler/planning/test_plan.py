@@ -19,7 +19,7 @@ from stitchfleet.compiler.planning.execution import Mode
 from stitchfleet.compiler.planning.normal import normalise
 from stitchfleet.compiler.planning.plan import Plan, plan_graph
 from stitchfleet.compiler.planning.schemes import Scheme
-from stitchfleet.compiler.targets.targets import CPU, V100, GpuTarget, Target
+from stitchfleet.compiler.targets.targets import CPU, V100, Target
 
 from ..codegen.test_golden import GOLDEN
 from ..library import (
@@ -168,13 +168,14 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
         for code, one in zip(phase.nests, planned.nests, strict=True):
             execution = one.execution
             assert (code.rows_per_task, code.cost_ns) == (execution.rows_per_task, execution.cost_ns)
-            spread = isinstance(plan.target, GpuTarget) and execution.mode is Mode.ROWS  # see lowering/spread.py
-            assert code.rows % execution.rows == 0 if spread else code.rows == execution.rows
+            assert code.rows == execution.rows or (
+                execution.rows < execution.busy_rows and code.rows % execution.rows == 0
+            )
             assert all((code.body, code.buffers)), "the plan has a nest that does nothing"
             over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
             assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
             groups = [item.size for item in code.body if isinstance(item, Blocks) and item.name == "group"]
-            assert groups in ([], [execution.rows_together])
+            assert groups == ([execution.rows_together] if execution.rows_together > 1 else [])
             needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
             assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
 
