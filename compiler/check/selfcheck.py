@@ -164,10 +164,11 @@ def _compare_on_rare_data(
     regime: Regime,
     inputs: Sequence[Array],
 ) -> None:
-    """Compares with the framework on data where implementations of one graph differ: zeros, saturated numbers and NaN.
+    """Compares with the framework on data for which implementations of one graph differ: zeros, saturated numbers and NaN.
 
-    Where the framework gives NaN, the kernel must not give a number; where it gives a number, the kernel must not give another one. A
-    number may become NaN only if the inputs contain NaN: the framework's softmax hides some. Raises CheckFailedError."""
+    If an element is NaN in the framework's result, it must not be a number in the kernel's; if it is a number there, the kernel must
+    not give another one. A number may become NaN only if the inputs contain NaN: the framework's softmax hides some. Raises
+    CheckFailedError."""
     try:
         peers = [np.asarray(result) for result in reference(inputs)]
     except RefusedInputsError:

@@ -219,7 +219,7 @@ class Collapse:
 @dataclass(frozen=True)
 class Scan:
     """`local[index] = combine(local[index], value)`; `name` is the result in `dtype`. `accumulator`: the local's dtype. In a SCAN
-    loop `index` is ZERO. On a CPU, an accumulator that is wider than a float `dtype` overflows where `dtype` does, and stays
+    loop `index` is ZERO. On a CPU, an accumulator that is wider than a float `dtype` overflows when `dtype` does, and stays
     infinite."""
 
     name: str

@@ -123,7 +123,7 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
     """The float64 oracle's verdict on a bundle. If the kernel is right, `bounds` says by how much two right results may differ:
-    by the oracle's bound; where TensorFlow's own result is farther from the oracle (its BiasAddGrad adds up bf16 in bf16), by
+    by the oracle's bound; if TensorFlow's own result is farther from the oracle (its BiasAddGrad adds up bf16 in bf16), by
     judge.REFERENCE_FACTOR times that distance; and, for elements that differ and that the oracle cannot decide, by a multiple of
     the distance by which TensorFlow's own result moves if the inputs move in their last place. The guard widens its tolerance by
     it; otherwise a sum with cancellation would fail its comparison, and be judged, in each call.

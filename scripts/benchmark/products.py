@@ -6,7 +6,7 @@ arithmetic (measured from registers), and its operands and result at the bandwid
 these divided by the product's time in the step.
 
 How to read it: "to gain" is what the product's time in the stitched step exceeds its least time by, if that is taken at 85% of the
-peak, which the best libraries reach. It is a bound, not a promise, and too high where two products run side by side. A product above
+peak, which the best libraries reach. It is a bound, not a promise, and too high if two products run side by side. A product above
 85% of the peak has nothing to gain from another kernel, whatever its share of the step.
 
 columns:
