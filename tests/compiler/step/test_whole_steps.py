@@ -11,12 +11,15 @@ from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.pipeline.backend import Request
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
+from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.step.partition import partition
-from stitchfleet.compiler.targets.targets import V100
+from stitchfleet.compiler.targets.targets import CPU, V100, Target
 
 from ..emulated import build_all
+from ..planning.test_plan import check_phases
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hlo"
 QUICK = ("crnn", "dien-infer")
@@ -39,6 +42,14 @@ def test_every_stitch_op_becomes_a_kernel_for_the_cpu_that_passes_its_check(name
     outcomes = compile_graphs(requests, KernelCache(tmp_path / "cache"))
     assert [outcome.failure for outcome in outcomes if outcome.entry is None] == []
     assert all(outcome.entry is not None and outcome.entry.metadata.check.checked for outcome in outcomes)
+
+
+@pytest.mark.parametrize("target", [CPU, V100], ids=lambda target: target.name)
+@pytest.mark.parametrize("name", STEPS.values())
+def test_the_phases_of_the_plan_of_every_stitch_op_are_those_of_its_loops(name: str, target: Target) -> None:
+    for graph in stitch_ops(name):
+        plan = plan_graph(graph, target)
+        check_phases(plan, lower(plan))
 
 
 @pytest.mark.parametrize(
