@@ -15,7 +15,7 @@
 #include "stitch_abi.h"
 
 enum { ALWAYS = 0, REVERSED = 1, AS_THE_POOL = 2 };
-enum { MOST_THREADS = 64, SPINS = 1000, SERIAL_BELOW_NS = 15000, LEAST_RANGE_NS = 4000, RANGES_PER_THREAD = 4 };
+enum { MOST_THREADS = 64, SPINS = 1000 };
 
 typedef struct TestRuntime {
   StitchRuntime base;
@@ -80,13 +80,13 @@ static void parallel_for(StitchRuntime* self, long long count, long long cost_ns
     for (long long i = count - 1; i >= 0; --i) task(argument, i, i + 1);
     return;
   }
-  const long long shares = (long long)(runtime->started + 1) * RANGES_PER_THREAD;
+  const long long shares = (long long)(runtime->started + 1) * STITCH_RANGES_PER_THREAD;
   long long step = count / shares > 0 ? count / shares : 1;
   if (runtime->kind == AS_THE_POOL) {
     cost_ns = cost_ns > 1 ? cost_ns : 1;
-    const long long by_cost = (LEAST_RANGE_NS + cost_ns - 1) / cost_ns;
+    const long long by_cost = (STITCH_LEAST_RANGE_NS + cost_ns - 1) / cost_ns;
     step = (count + shares - 1) / shares > by_cost ? (count + shares - 1) / shares : by_cost;
-    if (count <= 1 || count * cost_ns < SERIAL_BELOW_NS) step = count;
+    if (count <= 1 || count * cost_ns < STITCH_SERIAL_BELOW_NS) step = count;
   }
   if (runtime->started == 0 || step >= count) {
     if (count > 0) task(argument, 0, count);

@@ -55,7 +55,9 @@ class CpuTarget(Target):
 
     name: str = "cpu"
     # Fork and join of TensorFlow's pool over two threads take 20 us on 2.15 and 2 to 10 us on 2.21; two threads save at most half of
-    # the work.
+    # the work. This is the plan's bound: below it a kernel has no fork. The runtime decides by STITCH_SERIAL_BELOW_NS.
+    # It sees only phases that the plan has not made serial, with the cost of a task rounded down to whole nanoseconds; its bound is
+    # lower, so it decides only for tasks of a few nanoseconds.
     serial_below_ns: int = 24_000
     partial_tasks: int = 32
     # 10 from memory, 25 from L2; most of a step's tensors are in L3.

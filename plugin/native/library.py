@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def compiler_command() -> tuple[str, ...]:
 def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
     """The path of the library for this TensorFlow and these sources in a cache, whether or not it is built."""
     digest = hashlib.sha256()
-    own = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cc", ".h"))
+    own = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cc", ".h", ".def"))
     for source in [*own, *_shared_headers()]:
         digest.update(source.name.encode() + source.read_bytes())
     digest.update(json.dumps([build.version, *build.compile_flags[1:], *UNITS]).encode())
@@ -281,11 +282,30 @@ class MismatchReport:
     actual: list[npt.NDArray[np.generic]]
 
 
-class State:
-    """The states of an executable, numbered as in op/registry.h."""
+def _rows(macro: str) -> list[tuple[str, str]]:
+    """The rows of one macro in op/interface.def, which the C++ sources include: its two arguments in each, as text."""
+    text = (SOURCES / "op" / "interface.def").read_text(encoding="utf-8")
+    return re.findall(rf"^{macro}\(([\w* ]+), (\w+)\)", text, re.MULTILINE)
 
-    FALLBACK, READY, VERIFY, STITCHED, SUSPECT, REVERTED = range(6)
-    NAMES = ("fallback", "ready", "verify", "stitched", "suspect", "reverted")
+
+def _enumeration(macro: str) -> dict[str, int]:
+    """The rows of an enumeration in op/interface.def: the enumerator in lower case and without its k -> its number."""
+    return {enumerator.removeprefix("k").lower(): int(number) for enumerator, number in _rows(macro)}
+
+
+_STATES: Final = _enumeration("SIGNATURE_STATE")
+
+
+class State:
+    """The states of an executable, by number."""
+
+    FALLBACK = _STATES["fallback"]
+    READY = _STATES["ready"]
+    VERIFY = _STATES["verify"]
+    STITCHED = _STATES["stitched"]
+    SUSPECT = _STATES["suspect"]
+    REVERTED = _STATES["reverted"]
+    NAMES: Final[dict[int, str]] = {number: name for name, number in _STATES.items()}
 
 
 def _numbers(kind: type[Any], values: Sequence[Any]) -> Any:
@@ -293,38 +313,22 @@ def _numbers(kind: type[Any], values: Sequence[Any]) -> Any:
     return (kind * max(1, len(values)))(*values)
 
 
-TENSOR_KINDS: Final = {"input": 0, "output": 1, "scratch": 2}
-"""Kind of a tensor that a GPU kernel takes (`GpuLaunch.tensors`) -> its number in gpu/device_kernel.h."""
+TENSOR_KINDS: Final = _enumeration("TENSOR_KIND")
+"""Kind of a tensor that a GPU kernel takes (`GpuLaunch.tensors`) -> its number."""
+
+_C_TYPES: Final[dict[str, Any]] = {
+    "const char*": ctypes.c_char_p,
+    "int64_t": ctypes.c_int64,
+    "const int64_t*": ctypes.POINTER(ctypes.c_int64),
+    "const double*": ctypes.POINTER(ctypes.c_double),
+}
+"""C types of a kernel's description, and ctypes' own."""
 
 
 class KernelDescription(ctypes.Structure):
-    """StitchfleetKernel of op/kernel_description.h, field by field."""
+    """StitchfleetKernel of op/kernel_description.h; both have their fields from op/interface.def."""
 
-    _fields_ = (
-        ("symbol", ctypes.c_char_p),
-        ("library", ctypes.c_char_p),
-        ("image", ctypes.c_char_p),
-        ("image_bytes", ctypes.c_int64),
-        ("scratch_bytes", ctypes.c_int64),
-        ("parallel_phases", ctypes.c_int64),
-        ("input_count", ctypes.c_int64),
-        ("inputs", ctypes.POINTER(ctypes.c_int64)),
-        ("output_count", ctypes.c_int64),
-        ("output_dtypes", ctypes.POINTER(ctypes.c_int64)),
-        ("output_shapes", ctypes.POINTER(ctypes.c_int64)),
-        ("tolerances", ctypes.POINTER(ctypes.c_double)),
-        ("alias_count", ctypes.c_int64),
-        ("aliases", ctypes.POINTER(ctypes.c_int64)),
-        ("parameter_count", ctypes.c_int64),
-        ("parameters", ctypes.POINTER(ctypes.c_int64)),
-        ("grid", ctypes.c_int64),
-        ("block", ctypes.c_int64),
-        ("shared_bytes", ctypes.c_int64),
-        ("cooperative", ctypes.c_int64),
-        ("by_table", ctypes.c_int64),
-        ("tensor_count", ctypes.c_int64),
-        ("tensors", ctypes.POINTER(ctypes.c_int64)),
-    )
+    _fields_ = tuple((name, _C_TYPES[c_type]) for c_type, name in _rows("KERNEL_FIELD"))
 
     @classmethod
     def of(

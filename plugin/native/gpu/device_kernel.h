@@ -15,7 +15,10 @@ namespace stitchfleet {
 
 // A tensor that a kernel takes: the input or output with a number, or the scratch memory.
 struct DeviceTensor {
-  enum class Kind : int { kInput = 0, kOutput = 1, kScratch = 2 };
+  enum class Kind : int {
+#define TENSOR_KIND(enumerator, number) enumerator = number,
+#include "op/interface.def"
+  };
   Kind kind;
   int number;
 };

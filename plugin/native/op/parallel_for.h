@@ -27,11 +27,6 @@ class PoolRuntime {
   StitchRuntime* abi() { return &abi_; }
 
  private:
-  // A fork and a join cost some 2 to 20 us (measured on the build machine, TensorFlow 2.15); below this a phase runs serially.
-  static constexpr long long kSerialBelowNs = 15000;
-  static constexpr long long kMinRangeNs = 4000;
-  static constexpr int kRangesPerThread = 4;  // so that a slow thread does not delay the phase
-
   struct Shared {
     StitchTask task;
     void* argument;
@@ -53,12 +48,13 @@ class PoolRuntime {
     PoolRuntime* runtime = reinterpret_cast<PoolRuntime*>(self);  // abi_ is the first member
     const long long total_ns = count * std::max<long long>(1, cost_ns);
     const int threads = self->thread_count;
-    if (threads <= 1 || count <= 1 || total_ns < kSerialBelowNs) {
+    if (threads <= 1 || count <= 1 || total_ns < STITCH_SERIAL_BELOW_NS) {
       if (count > 0) task(argument, 0, count);
       return;
     }
-    const long long by_threads = (count + threads * kRangesPerThread - 1) / (threads * kRangesPerThread);
-    const long long by_cost = (kMinRangeNs + cost_ns - 1) / std::max<long long>(1, cost_ns);
+    const long long shares = static_cast<long long>(threads) * STITCH_RANGES_PER_THREAD;
+    const long long by_threads = (count + shares - 1) / shares;
+    const long long by_cost = (STITCH_LEAST_RANGE_NS + cost_ns - 1) / std::max<long long>(1, cost_ns);
     auto shared = std::make_shared<Shared>();
     shared->task = task;
     shared->argument = argument;

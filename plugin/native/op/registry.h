@@ -30,7 +30,10 @@ namespace stitchfleet {
 struct DeviceKernel;
 
 // The state of a signature; stitch_op.cc says what a call does in each.
-enum class State : int { kFallback = 0, kReady = 1, kVerify = 2, kStitched = 3, kSuspect = 4, kReverted = 5 };
+enum class State : int {
+#define SIGNATURE_STATE(enumerator, number) enumerator = number,
+#include "op/interface.def"
+};
 
 // The dtype and shape of one input, and its value if lowering needs that, as the request for a kernel has them.
 struct InputDescription {
