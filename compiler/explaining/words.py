@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index
-from ..ops.table import OPS, Cost
+from ..ops.table import OPS
 from ..planning.access import trace
 from ..planning.families import Family
 from ..planning.mapping import RowMap, Segment, SegmentKind, spans_rows
@@ -23,10 +23,9 @@ def explain(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     graph = plan.graph
-    ops = plan.ops_left_out + sum(OPS[node.op].cost is not Cost.LEAF for node in graph.nodes)
     between = plan.intermediates
     total = sum(buffer.size_bytes for buffer in between)
-    yield f"kernel {graph.name}: {ops} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
+    yield f"kernel {graph.name}: {plan.op_count} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
     for split in plan.splits:
         yield f"{'split in ' + str(split.parts) if split.parts > 1 else 'not split'}: {split.node}: {split.reason}"
     yield f"intermediates written to memory: {total} bytes" + (
@@ -45,7 +44,7 @@ def _lines(plan: Plan) -> Iterator[str]:
             else ""
         )
         for node in group.ops:
-            if OPS[graph.nodes[node].op].cost is not Cost.LEAF:
+            if not OPS[graph.nodes[node].op].is_leaf:
                 found = plan.scheme_of(node)
                 yield f"  {_name(graph, node):<42} {found.scheme.value:<9} {found.reason}"
     for level, nests in enumerate(plan.levels):

@@ -109,8 +109,7 @@ def reduce_families(graph: Graph) -> Reduction:
         for component in alike[1:]:
             dropped.update(number for i in component.leaving for number in numbers[i])
             left_out += sum(
-                graph.nodes[i].element_count > 1 and graph.nodes[i].op not in ("parameter", "constant")
-                for i in component.nodes
+                graph.nodes[i].element_count > 1 and not OPS[graph.nodes[i].op].is_leaf for i in component.nodes
             )
     kept = tuple(number for number in range(len(graph.outputs)) if number not in dropped)
     if not found:

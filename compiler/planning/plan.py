@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..ir.graph import Graph
 from ..loops.loops import Buffer, BufferKind
+from ..ops.table import OPS
 from ..support.sequences import zip_strict
 from ..targets.targets import CPU, Target
 from .access import TraceTooLargeError
@@ -70,8 +71,8 @@ class Plan:
 
     @property
     def op_count(self) -> int:
-        """Number of ops of the whole simplified graph, all components of families included."""
-        return self.ops_left_out + sum(node.op not in ("parameter", "constant") for node in self.graph.nodes)
+        """Number of ops with operands of the whole simplified graph, all components of families included."""
+        return self.ops_left_out + sum(not OPS[node.op].is_leaf for node in self.graph.nodes)
 
     @property
     def nests(self) -> tuple[Nest, ...]:

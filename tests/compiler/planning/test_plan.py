@@ -270,6 +270,15 @@ def test_explains_each_op_with_a_reason() -> None:
         assert word in text
 
 
+def test_ops_are_counted_by_one_rule() -> None:
+    """An iota, as a constant, is none of them, neither in the plan nor where it is explained."""
+    plan = plan_graph(cross_entropy(256, 1000))
+    ops = [node.op for node in plan.graph.nodes]
+    assert "iota" in ops
+    assert plan.op_count == sum(op not in ("parameter", "constant", "iota") for op in ops)
+    assert explain(plan).startswith(f"kernel {plan.graph.name}: {plan.op_count} ops")
+
+
 def test_draws_every_nest_and_the_tensors_between_them() -> None:
     plan = plan_graph(batch_norm(8, 16, 16, 32))
     picture = draw(plan)
