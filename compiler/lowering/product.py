@@ -17,7 +17,7 @@ from ..loops import loops
 from ..loops.loops import Assign, Let, Load, LoadLocal, Local, Loop, LoopKind, Product
 from ..ops.propagation import ElementRequest
 from ..planning.access import Trace, trace
-from ..planning.products import is_moved, row_product
+from ..planning.products import RowProduct, is_moved
 from .context import Context
 from .passes import Member, RowSplit
 from .values import Emitter
@@ -26,10 +26,7 @@ from .values import Emitter
 class ProductLowering:
     """The product of a member that the plan computes by rows."""
 
-    def __init__(self, context: Context, emitter: Emitter, member: Member, row: Index) -> None:
-        here = context.nest.computes()
-        form = row_product(context.graph, member.segment, member.mapping, row, context.stored, here, context.target)
-        assert form is not None, "the plan computes a product by rows that has no such form"
+    def __init__(self, context: Context, emitter: Emitter, member: Member, form: RowProduct) -> None:
         self._context, self._emitter, self._member, self._form = context, emitter, member, form
         self._node = context.graph.nodes[member.segment.node]
         self._right = Load(emitter.buffer_of[form.right.node], self._node.dtype, form.flat)

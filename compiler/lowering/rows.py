@@ -171,10 +171,8 @@ class RowLowering:
 
     def _product_of(self, member: Member) -> ProductLowering | None:
         """The member as a product of rows, if the plan computes it so."""
-        execution = self.context.plan.executions[self.context.nest.number]
-        if member.segment.node not in execution.row_products:
-            return None
-        return ProductLowering(self.context, self.emitter, member, self.row_index)
+        form = self.context.plan.executions[self.context.nest.number].row_products.get(member.segment.node)
+        return None if form is None else ProductLowering(self.context, self.emitter, member, form)
 
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass should keep for a later pass, and declares tiles of the row for them."""

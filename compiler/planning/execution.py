@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
@@ -26,7 +26,7 @@ from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
-from .products import row_products
+from .products import RowProduct, row_products
 from .scatters import scatter_work, searches
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
@@ -66,12 +66,12 @@ class Execution:
     """How a nest is executed.
 
     rows: of the code. They are the nest's except for a family (the rows of all components, end to end), TILED_TRANSPOSE (tiles),
-    SCATTER and OWNERS (pieces of windows), and combinations (results).
-    cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial results
-    of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is for
-    TILED_TRANSPOSE, columns for COLUMNS. row_products: nodes that are computed as products of rows (products.py). rows_together: rows
-    of a CPU's mode ROWS for which these are computed at once. busy_rows: number of rows that keep a GPU busy, for its mode ROWS; with
-    fewer, lowering makes rows of the iterations of a loop over the row, if there is one (lowering/spread.py)."""
+    SCATTER and OWNERS (pieces of windows), and combinations (results). cost_ns: on one core of a CPU, or on the whole GPU.
+    keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
+    panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS. row_products: by node,
+    the products of a CPU's mode ROWS that are computed by rows; rows_together: the number of rows for which these are computed at
+    once. busy_rows: the number of rows that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the
+    iterations of a loop over the row, if it can (lowering/spread.py)."""
 
     mode: Mode
     rows: int
@@ -82,7 +82,7 @@ class Execution:
     panel_rows: int = 0
     transpose: TiledTranspose | None = None
     columns: int = 0
-    row_products: frozenset[int] = frozenset()
+    row_products: Mapping[int, RowProduct] = field(default_factory=dict)
     rows_together: int = 1
     busy_rows: int = 0
 

@@ -282,10 +282,13 @@ class MismatchReport:
     actual: list[npt.NDArray[np.generic]]
 
 
+_INTERFACE: Final = (SOURCES / "op" / "interface.def").read_text(encoding="utf-8")
+"""What the C++ sources have by number or by place, and Python too."""
+
+
 def _rows(macro: str) -> list[tuple[str, str]]:
-    """The rows of one macro in op/interface.def, which the C++ sources include: its two arguments in each, as text."""
-    text = (SOURCES / "op" / "interface.def").read_text(encoding="utf-8")
-    return re.findall(rf"^{macro}\(([\w* ]+), (\w+)\)", text, re.MULTILINE)
+    """The rows of one macro in op/interface.def: its two arguments in each, as text."""
+    return re.findall(rf"^{macro}\(([\w* ]+), (\w+)\)", _INTERFACE, re.MULTILINE)
 
 
 def _enumeration(macro: str) -> dict[str, int]:
