@@ -38,6 +38,7 @@ from .mapping import (
 )
 from .mapping_choice import MIN_ROWS, choose
 from .rules import ALL, Rules
+from .schemes import OpScheme, Scheme
 
 ROW = "r"
 WITHIN = "k"
@@ -72,17 +73,16 @@ class Nest:
 
 @dataclass(frozen=True)
 class Placement:
-    """The nests in order, and each candidate's nest (`nest_of`) with the reason in words (`reasons`). `crossing`: nodes that another
-    nest reads from memory. `partial`: reductions over rows, complete only after all tasks. `reductions`: all candidates that reduce.
-    `hard`: candidates that another nest may not recompute, `reductions` among them."""
+    """The nests in order, each candidate's nest (`nest_of`), and where each candidate's result lives, with the reason in words
+    (`schemes`). `partial`: reductions over rows, complete only after all tasks. `reductions`: all candidates that reduce. `hard`:
+    candidates that another nest may not recompute, `reductions` among them."""
 
     nests: tuple[Nest, ...]
     nest_of: Mapping[int, Nest]
-    crossing: frozenset[int]
+    schemes: Mapping[int, OpScheme]
     partial: frozenset[int]
     hard: frozenset[int]
     reductions: frozenset[int]
-    reasons: Mapping[int, str]
 
     def stored_in(self, nest: Nest) -> Callable[[int], bool]:
         """Returns a predicate: whether `nest` reads a node from memory or from its own row results, rather than computing it."""
@@ -414,12 +414,29 @@ class Placer:
         return Placement(
             tuple(self.nests),
             self.nest_of,
-            frozenset(self.crossing),
+            {node: self._scheme(node) for node in self.candidates},
             frozenset(self.partial),
             self.hard,
             self.reductions,
-            self.reasons,
         )
+
+    def _scheme(self, node: int) -> OpScheme:
+        """Where a candidate's result lives, once every segment has its nest."""
+        why = f"{self.candidates[node].reason}; {self.reasons[node]}"
+        if node in self.partial:
+            return OpScheme(node, Scheme.GLOBAL, f"it spans all rows, every task leaves a partial result; {why}")
+        if node in self.crossing:
+            return OpScheme(node, Scheme.GLOBAL, f"another nest reads it; {why}")
+        is_read = any(node in user.operands for user in self.graph.nodes)
+        if node in self.graph.outputs:
+            return OpScheme(
+                node, Scheme.OUTPUT, f"stored; its readers use the row's own value; {why}" if is_read else why
+            )
+        if self.graph.nodes[node].op == "scatter":
+            return OpScheme(node, Scheme.GLOBAL, f"it is updated in place, in memory; {why}")
+        if node in self.reductions:
+            return OpScheme(node, Scheme.REGIONAL, f"row r of it is complete when row r has been read; {why}")
+        return OpScheme(node, Scheme.LOCAL, f"its readers are in the same nest; {why}")
 
 
 def place_all(

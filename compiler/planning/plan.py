@@ -24,7 +24,7 @@ from .placement import Nest, Placement, place_all
 from .rules import ALL, Rules
 from .scans import find_scans
 from .scatters import IndexTable, TableStep, index_table, scatter_work
-from .schemes import OpScheme, scheme_of
+from .schemes import OpScheme, Scheme
 from .splitting import SplitDecision, split_long_rows
 
 MAX_REPLANS = 64  # most attempts to plan a graph, each with one more node forced into memory (never seen above 9)
@@ -94,14 +94,12 @@ class Plan:
         return {node: tuple(buffers) for node, buffers in found.items()}
 
     def memory_of(self, node: int) -> tuple[Buffer, ...]:
-        """The buffers that must hold a candidate's value when its nest is done: outputs; scratch if another nest reads it; or
-        none."""
-        if node in self._outputs:
-            return self._outputs[node]
+        """The buffers that must hold a node's value when its nest is done, as its scheme says: outputs, or scratch that another nest
+        reads; or none."""
+        if not self.scheme_of(node).scheme.is_in_memory:
+            return ()
         row = self.graph.nodes[node]
-        if node in self.placement.crossing or node in self.placement.partial or row.op == "scatter":
-            return (Buffer(BufferKind.SCRATCH, node, row.dtype, row.element_count),)
-        return ()
+        return self._outputs.get(node) or (Buffer(BufferKind.SCRATCH, node, row.dtype, row.element_count),)
 
     def read_from(self, node: int) -> Buffer:
         """The buffer from which a node is read. AssertionError if the plan gives it no memory."""
@@ -210,7 +208,9 @@ class Plan:
 
     def scheme_of(self, node: int) -> OpScheme:
         """The scheme of a node's result, and the reason for it."""
-        return scheme_of(self.graph, self.candidates, self.placement, node)
+        if node in self.placement.schemes:
+            return self.placement.schemes[node]
+        return OpScheme(node, Scheme.LOCAL, "each element is used where it is made, in a register")
 
     def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
         """All segments with their nests and mappings, in the order of the nests."""

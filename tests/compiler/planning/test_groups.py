@@ -40,7 +40,7 @@ def test_on_a_cpu_all_of_the_worked_example_is_one_loop_over_rows() -> None:
     assert len(plan.levels) == 1
     schemes = {plan.graph.nodes[i].op: plan.scheme_of(i).scheme for i in plan.candidates}
     assert schemes["reduce"] is Scheme.REGIONAL
-    assert not plan.placement.crossing
+    assert Scheme.GLOBAL not in schemes.values()
     assert not plan.placement.partial
 
 

@@ -12,7 +12,7 @@ from stitchfleet.compiler.explaining.picture import draw
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops.loops import Blocks, Loop, LoopKind, Loops, Statement
+from stitchfleet.compiler.loops.loops import Blocks, BufferKind, Loop, LoopKind, Loops, Statement
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops.verify import verify
 from stitchfleet.compiler.planning.execution import Mode
@@ -24,6 +24,7 @@ from stitchfleet.compiler.targets.targets import CPU, V100, Target
 from ..codegen.test_golden import GOLDEN
 from ..library import (
     LIBRARY,
+    Maker,
     adam,
     attention_pool,
     batch_norm,
@@ -125,9 +126,19 @@ def test_what_rounding_to_bf16_makes_slow_is_computed_once() -> None:
     assert (str(bf16).count("local tile"), str(f32).count("local tile")) == (2, 1)
 
 
+def test_an_output_that_its_own_row_reads_is_in_memory_by_its_scheme() -> None:
+    m = Maker("normalised")
+    x = m.parameter(64, 32)
+    sums = m.reduce(x, 1)
+    plan = plan_graph(m.done(m.op("divide", x, m.spread(sums, (64, 32), 0)), sums))
+    (node,) = (i for i in plan.candidates if plan.graph.nodes[i].op == "reduce")
+    assert plan.scheme_of(node).scheme is Scheme.OUTPUT
+    assert [buffer.kind for buffer in plan.memory_of(node)] == [BufferKind.OUTPUT]
+
+
 def test_a_reduction_whose_results_a_row_would_scatter_gets_rows_of_its_own() -> None:
-    reasons = plan_graph(crossed_rows()).placement.reasons.values()
-    assert any("scattered in its result" in reason for reason in reasons)
+    schemes = plan_graph(crossed_rows()).placement.schemes.values()
+    assert any("scattered in its result" in found.reason for found in schemes)
 
 
 def loops_in(statements: tuple[Statement, ...]) -> list[Loop]:
@@ -232,9 +243,15 @@ def test_every_graph_has_a_plan_that_is_sound(graph: Graph) -> None:
 
 
 def check_sound(plan: Plan, kernel: Loops) -> None:
-    """Every output is written; every read of another nest's result comes at a later level."""
+    """Every output is written; every read of another nest's result comes at a later level; a result is in memory if its scheme says
+    so."""
     placement = plan.placement
     written = {buffer for phase in kernel.phases for nest in phase.nests for buffer in nest.buffers}
+    for node in plan.candidates:
+        scheme, kinds = plan.scheme_of(node).scheme, {buffer.kind for buffer in plan.memory_of(node)}
+        assert bool(kinds) == (scheme in (Scheme.GLOBAL, Scheme.OUTPUT))
+        assert (BufferKind.OUTPUT in kinds) == (node in plan.graph.outputs)
+        assert scheme is not Scheme.OUTPUT or node in plan.graph.outputs
     for node in plan.graph.outputs:
         if plan.graph.nodes[node].element_count:
             assert set(plan.memory_of(node)) <= written
@@ -248,7 +265,7 @@ def check_sound(plan: Plan, kernel: Loops) -> None:
             if request.node in placement.hard and source is not nest:
                 assert source is not None
                 assert source.level < nest.level
-                assert plan.memory_of(request.node)
+                assert plan.scheme_of(request.node).scheme is Scheme.GLOBAL
 
 
 @settings(max_examples=60, deadline=None)
