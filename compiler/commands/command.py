@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..check.random_inputs import Regime, random_inputs
-from ..check.selfcheck import CheckOptions
 from ..codegen.cuda.kernel_text import CudaError, plan_for_gpu
 from ..explaining.picture import draw
 from ..explaining.words import explain
@@ -28,20 +27,21 @@ from ..hlo.importer import read_hlo_file
 from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import LoadedKernel, aligned_copy
-from ..pipeline.backend import Backend, Request, stop_after
-from ..pipeline.cpu import CpuBackend
-from ..pipeline.cuda import CudaBackend
+from ..pipeline.backend import Backend, KernelRequest, stop_after
+from ..pipeline.backends import BACKENDS, BackendKind, Effort
 from ..planning.plan import plan_graph
 from ..planning.rules import BY_NAME, Rules
 from ..step.partition import Partition, stitch_ops_of
 from ..support.entry_points import entry_points
 from ..targets.targets import CPU, GPUS, GpuTarget, Target
 from ..toolchain import nvrtc
-from .command_cuda import DEFAULT_ARCH, compile_for_cuda, run_on_gpu
-from .command_io import MistakeError, emit, mistakes, show_progress, tell_run
+from .command_cuda import run_on_gpu
+from .command_io import MistakeError, emit, kernel_text, mistakes, show_progress, tell_run
 
-STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "ptx", "binary")
-"""All stages in order; the backends' tables have those from `graph` to `ptx`."""
+STAGES: Final = ("hlo", *dict.fromkeys(stage for kind in BACKENDS.values() for stage in kind.stages), "binary")
+"""What `--stop-after` knows: the file as read, the stages of any backend, and the kernel built but not checked."""
+
+ARCHS: Final = tuple(dict.fromkeys(arch for kind in BACKENDS.values() for arch in sorted(kind.targets)))
 
 BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
 """Entry points that judge a guard's bundle (the compiler does not know the framework whose op a bundle holds): a function from the
@@ -74,14 +74,13 @@ class CompileCommand:
         """Adds the command's arguments to `parser`."""
         parser.add_argument("file", type=Path, metavar="FILE", help="HLO text (.hlo, .txt) or proto (.pb)")
         parser.add_argument("--stop-after", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
-        parser.add_argument(
-            "--target", choices=("cpu", "cuda"), default="cpu", help="what the kernel is for (default cpu)"
-        )
+        parser.add_argument("--target", choices=BACKENDS, default="cpu", help="what the kernel is for (default cpu)")
         parser.add_argument(
             "--arch",
-            choices=sorted(GPUS),
+            choices=ARCHS,
             metavar="ARCH",
-            help=f"with --target cuda: {', '.join(sorted(GPUS))} (default {DEFAULT_ARCH}; with --run the GPU's own)",
+            help="; ".join(f"with --target {name}: {_archs(kind)}" for name, kind in BACKENDS.items())
+            + "; with --run the GPU's own",
         )
         parser.add_argument(
             "--launch",
@@ -112,33 +111,31 @@ class CompileCommand:
             if args.stop_after == "hlo":
                 emit(str(module), args.output)
                 return 0
-            target = GPUS[args.arch or DEFAULT_ARCH] if args.target == "cuda" else None
-            step = stitch_ops_of(module, target)
+            kind = BACKENDS[args.target]
+            target = kind.targets[args.arch or kind.usual]
+            step = stitch_ops_of(module, target if isinstance(target, GpuTarget) else None)
             # By default the launch of a single kernel is searched for, if NVRTC can build candidates.
-            is_searched = args.launch == "search" or (args.launch is None and step.is_one_op and nvrtc.is_installed())
-            backend: Backend = CpuBackend() if target is None else CudaBackend(target, search=is_searched)
+            search = args.launch == "search" or (args.launch is None and step.is_one_op and nvrtc.is_installed())
+            # An unchecked kernel must not get into a cache that others load from.
+            backend = kind.make(target, Effort(search, check=args.stop_after != "binary"))
             if args.stop_after not in (None, "binary"):
                 return _stop(step, backend, args)
-            if target is not None:
-                return compile_for_cuda(step, target, is_searched, args.output)
             if not step.is_one_op and (args.run or args.output is not None):
                 raise MistakeError(
                     f"--run and --output take one kernel; {args.file} is split into {len(step.stitch_ops)}"
                 )
-            code[0] = self._build(step, args)
+            code[0] = self._build(step, backend, args)
         return code[0]
 
-    def _build(self, step: Partition, args: argparse.Namespace) -> int:
+    def _build(self, step: Partition, backend: Backend, args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="stitchfleet-compile-") as folder:
             cache = KernelCache(args.cache or Path(folder) / "cache")
             if cache.notice and args.cache:
                 print(f"stitchfleet compile: {cache.notice}", file=sys.stderr)
-            # An unchecked kernel must not get into a cache that others load from.
-            check = CheckOptions(skip=True) if args.stop_after == "binary" else CheckOptions()
-            into = KernelCache(Path(folder) / "unchecked") if check.skip else cache
+            into = KernelCache(Path(folder) / "unchecked") if args.stop_after == "binary" else cache
             started = time.monotonic()
-            requests = [Request(op.name, op.graph) for op in step.stitch_ops]
-            outcomes = CpuBackend(check=check).compile(requests, into, show_progress)
+            requests = [KernelRequest(op.name, op.graph) for op in step.stitch_ops]
+            outcomes = backend.compile(requests, into, show_progress)
             seconds = time.monotonic() - started
             if not step.is_one_op:
                 print(step)
@@ -146,8 +143,9 @@ class CompileCommand:
                 if outcome.entry is None:
                     print(f"stitchfleet compile: {outcome.failure}", file=sys.stderr)
             entries = {outcome.entry.key: outcome.entry for outcome in outcomes if outcome.entry is not None}
+            notes = {outcome.entry.key: outcome.notes for outcome in reversed(outcomes) if outcome.entry is not None}
             for entry in entries.values():
-                print(_kernel_text(entry))
+                print(kernel_text(entry, notes[entry.key]))
                 if args.output is not None:
                     args.output.write_bytes(entry.library.read_bytes())
             if any(outcome.entry is None for outcome in outcomes):
@@ -157,11 +155,19 @@ class CompileCommand:
             return max(runs, default=0)
 
 
+def _archs(kind: BackendKind) -> str:
+    """The architectures of a backend, and which is the default, in words."""
+    return f"{', '.join(sorted(kind.targets))} (default {kind.usual})"
+
+
 def _refuse(args: argparse.Namespace) -> None:
     """Raises MistakeError for options that do not go together."""
+    kind = BACKENDS[args.target]
+    if args.stop_after not in (None, "hlo", *kind.stages, "binary"):
+        raise MistakeError(f"--stop-after {args.stop_after}: --target {args.target} has {', '.join(kind.stages)}")
+    if args.arch not in (None, *kind.targets):
+        raise MistakeError(f"--arch {args.arch}: --target {args.target} has {_archs(kind)}")
     if args.target == "cpu":
-        if args.stop_after == "ptx":
-            raise MistakeError("--stop-after ptx is for --target cuda; a CPU's kernel goes from source to binary")
         if args.launch is not None:
             raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
     elif args.run:
@@ -292,24 +298,6 @@ def _distinct(step: Partition) -> Iterator[tuple[str, Graph]]:
         graphs[op.graph.digest] = op.graph
     for digest, graph in graphs.items():
         yield ", ".join(names[digest]), graph
-
-
-def _kernel_text(entry: CacheEntry) -> str:
-    m = entry.metadata
-    checked = (
-        f"checked on {', '.join(m.check.regimes)} inputs: largest error {m.check.worst_of_allowed:.2f} of what is allowed"
-        if m.check.checked
-        else "not checked"
-    )
-    return "\n".join(
-        [
-            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel)",
-            f"  reads {m.bytes_read} bytes, writes {m.bytes_written}, intermediates {m.intermediate_bytes}",
-            f"  {len(entry.library.read_bytes())} bytes of code and data by {m.compiler}",
-            f"  vector functions: {', '.join(m.vector_symbols) or 'none'}",
-            f"  {checked}",
-        ]
-    )
 
 
 def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:

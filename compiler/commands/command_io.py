@@ -13,6 +13,7 @@ from ..check.judge import judge
 from ..codegen.cuda.kernel_text import CudaError
 from ..hlo.module import HloImportError
 from ..ir.graph import Array, Graph
+from ..kernel.cache import CacheEntry
 from ..ops.table import GraphError
 from ..support.sequences import zip_strict
 from ..toolchain.host import ToolchainError
@@ -52,6 +53,26 @@ def emit(text: str, output: Path | None) -> None:
         print(text)
     else:
         output.write_text(text + "\n")
+
+
+def kernel_text(entry: CacheEntry, notes: str) -> str:
+    """What a person wants to know of a kernel, with the backend's notes of how it was made."""
+    m = entry.metadata
+    checked = (
+        f"checked on {', '.join(m.check.regimes)} inputs: largest error {m.check.worst_of_allowed:.2f} of what is allowed"
+        if m.check.checked
+        else "not checked"
+    )
+    return "\n".join(
+        [
+            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel)",
+            f"  reads {m.bytes_read} bytes, writes {m.bytes_written}, intermediates {m.intermediate_bytes}",
+            f"  {len(entry.library.read_bytes())} bytes of code and data by {m.compiler}",
+            *([f"  vector functions: {', '.join(m.vector_symbols) or 'none'}"] if m.launch is None else []),
+            *(f"  {line}" for line in notes.splitlines()),
+            f"  {checked}",
+        ]
+    )
 
 
 def tell_run(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:

@@ -40,7 +40,7 @@ def silent(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class KernelRequest:
     """A graph to compile. `reference`: the framework's own function of the same inputs, if available. `cluster`: names the cluster of
     which this graph is one shape; requests of the same cluster may share a binary. `samples`: elements of the tensors that the job
     passes, for the check."""
@@ -55,12 +55,13 @@ class Request:
 @dataclass(frozen=True)
 class CompileOutcome:
     """The result of a request: an entry of the cache, or one line that says why there is none (`failure`). `permanent`: a failed
-    request would fail again."""
+    request would fail again. `notes`: for people, lines that say how a kernel that was not in the cache was made."""
 
     name: str
     entry: CacheEntry | None = None
     failure: str | None = None
     permanent: bool = True
+    notes: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Backend(Protocol):
         make a kernel of it."""
 
     def compile(
-        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+        self, requests: Sequence[KernelRequest], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
         """One outcome per request, in order. Kernels that are in the cache are taken from there; the others are built and added. A
         request that fails does not affect the others."""

@@ -64,8 +64,8 @@ from ..toolchain.host import (
 )
 from .backend import (
     CompileOutcome,
+    KernelRequest,
     Progress,
-    Request,
     Stage,
     describe,
     first_stages,
@@ -105,7 +105,7 @@ class CpuBackend:
         return (*first_stages(self.target), Stage("source", as_source, str))
 
     def compile(
-        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+        self, requests: Sequence[KernelRequest], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
         """See `Backend.compile`."""
         progress(f"building {len(requests)} kernels")
@@ -142,7 +142,7 @@ class _Unit:
     """
 
     position: int
-    request: Request
+    request: KernelRequest
     key: str
     symbol: str
     source: Callable[[], str]
@@ -155,7 +155,7 @@ class _Unit:
 
 
 def compile_graphs(
-    requests: Sequence[Request],
+    requests: Sequence[KernelRequest],
     cache: KernelCache,
     toolchain: Toolchain | None = None,
     check: CheckOptions | None = None,
@@ -236,7 +236,7 @@ class _Shop:
 
 def _front(
     position: int,
-    request: Request,
+    request: KernelRequest,
     cache: KernelCache,
     toolchain: Toolchain,
     target: Target,

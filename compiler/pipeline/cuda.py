@@ -28,8 +28,8 @@ from ..targets.targets import GpuTarget
 from ..toolchain import nvrtc
 from .backend import (
     CompileOutcome,
+    KernelRequest,
     Progress,
-    Request,
     Stage,
     describe,
     first_stages,
@@ -64,12 +64,12 @@ def entry_key(graph: Graph, target: GpuTarget, search: bool = True) -> str:
 
 @dataclass(frozen=True)
 class CudaBackend:
-    """CUDA C for a GPU, compiled by NVRTC on any machine. search: whether `stages` shows the kernel with the best launch by the
-    model (for which a few are built) or with the usual launch. The cache always gets the best one."""
+    """CUDA C for a GPU, compiled by NVRTC on any machine. search: whether a kernel has the best launch by the model (for which a few
+    are built, and which jobs ask for) or the usual one."""
 
     target: GpuTarget
     build: Build = nvrtc.build
-    search: bool = False
+    search: bool = True
 
     def identity(self) -> str:
         """See `Backend.identity`."""
@@ -77,7 +77,7 @@ class CudaBackend:
 
     def key(self, graph: Graph) -> str:
         """See `Backend.key`."""
-        return entry_key(graph, self.target)
+        return entry_key(graph, self.target, self.search)
 
     def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
         """See `Backend.stages`."""
@@ -118,32 +118,32 @@ class CudaBackend:
         return self.build(text, arch, ())
 
     def compile(
-        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+        self, requests: Sequence[KernelRequest], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
         """See `Backend.compile`."""
-        outcomes = [_compile(request, cache, self.target, self.build, progress) for request in requests]
+        outcomes = [self._compiled(request, cache, progress) for request in requests]
         progress("")
         return outcomes
+
+    def _compiled(self, request: KernelRequest, cache: KernelCache, progress: Progress) -> CompileOutcome:
+        try:
+            known = cache.find(self.key(request.graph))
+            if known is not None:
+                return CompileOutcome(request.name, known)
+            entry, launch = build_for_gpu(request.graph, cache, self.target, self.build, progress, search=self.search)
+            return CompileOutcome(request.name, entry, notes=launch.explain())
+        except (CudaError, nvrtc.NvrtcError) as error:
+            is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
+            return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
+        except Exception as error:  # a graph that the planner cannot handle must not affect the others
+            line = one_line(f"cannot plan {request.name}: {type(error).__name__}: {error}")
+            return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, (MemoryError, OSError)))
 
 
 def _planned(value: object) -> tuple[Plan, CudaKernel]:
     assert isinstance(value, tuple)
     plan, kernel = value
     return plan, kernel
-
-
-def _compile(
-    request: Request, cache: KernelCache, target: GpuTarget, build: Build, progress: Progress
-) -> CompileOutcome:
-    try:
-        known = cache.find(entry_key(request.graph, target))
-        return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, progress)[0])
-    except (CudaError, nvrtc.NvrtcError) as error:
-        is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
-        return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
-    except Exception as error:  # a graph that the planner cannot handle must not affect the others
-        line = one_line(f"cannot plan {request.name}: {type(error).__name__}: {error}")
-        return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, (MemoryError, OSError)))
 
 
 def build_for_gpu(

@@ -71,10 +71,20 @@ class Launch:
     considered: tuple[LaunchCandidate, ...]
 
     def explain(self) -> str:
-        """One line per candidate, and the chosen candidate's cost phase by phase."""
+        """How the kernel is launched, one line per candidate, and the chosen candidate's cost phase by phase."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        kernel, binary = self.chosen.kernel, self.chosen.binary
+        assert binary is not None
+        yield (
+            f"for {self.chosen.target.name} ({self.chosen.target.arch}): {kernel.grid} blocks of {kernel.block} threads, "
+            + ("cooperative, with a grid barrier" if kernel.cooperative else "no grid barrier")
+        )
+        yield (
+            f"{kernel.shared_bytes} bytes of shared memory per block, {kernel.scratch_bytes} bytes of scratch, "
+            f"{len(kernel.tensors)} tensors, {binary.registers} registers per thread, {binary.spill_bytes} bytes spilled"
+        )
         yield "launch: threads per block, registers allowed (used), occupancy, microseconds by the model"
         for one in self.considered:
             mark = "*" if one is self.chosen else " "

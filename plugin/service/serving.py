@@ -180,7 +180,7 @@ class Service:
     def _compile(self, ready: list[Work]) -> None:
         """Compiles and answers lowered requests for one device."""
         requests = [
-            backend.Request(
+            backend.KernelRequest(
                 work.request.cluster,
                 work.graph,
                 reference(work.request.fallback or work.request.body, work.request.inputs, len(work.graph.outputs)),

@@ -41,7 +41,7 @@ from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
 from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.step.partition import partition
 
@@ -141,7 +141,7 @@ def main(words: Sequence[str]) -> int:
             items = patterns() if group == "patterns" else step_kernels(group)
             items = [item for item in items if arguments.match in item.name]
             say(f"{group}: building {len(items)} kernels")
-            requests = [Request(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
+            requests = [KernelRequest(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
             outcomes = compile_graphs(requests, KernelCache(pathlib.Path(folder)), check=CheckOptions(skip=True))
             for number, (item, outcome) in enumerate(zip(items, outcomes, strict=True), 1):
                 if outcome.entry is None:

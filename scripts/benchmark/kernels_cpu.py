@@ -208,7 +208,7 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
     from stitchfleet.compiler.hlo.importer import import_hlo_proto
     from stitchfleet.compiler.kernel.cache import KernelCache
     from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, aligned, aligned_copy
-    from stitchfleet.compiler.pipeline.backend import Request
+    from stitchfleet.compiler.pipeline.backend import KernelRequest
     from stitchfleet.compiler.pipeline.cpu import compile_graphs
 
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in inputs]
@@ -216,7 +216,7 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
     graph = import_hlo_proto(lowered(stage="hlo_serialized")).graph
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stitchfleet-kernels-"))
     options = CheckOptions(skip=sum(array.nbytes for array in inputs) >= CHECKED_BELOW)
-    (outcome,) = compile_graphs([Request(case.name, graph)], KernelCache(pathlib.Path(folder)), check=options)
+    (outcome,) = compile_graphs([KernelRequest(case.name, graph)], KernelCache(pathlib.Path(folder)), check=options)
     if outcome.entry is None:
         raise RuntimeError(outcome.failure)
     metadata = outcome.entry.metadata

@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
 from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.ops.table import GraphError
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.rules import BY_NAME
-from stitchfleet.compiler.step.partition import partition
-from stitchfleet.compiler.step.whole_step import compile_for_gpu
+from stitchfleet.compiler.step.partition import Partition, partition
 from stitchfleet.compiler.targets.targets import GPUS, GpuTarget
 
 from .xla_kernels import FIXTURES, RESULTS
@@ -73,12 +74,25 @@ def memory_kernels(known: dict[str, Any] | None) -> int | None:
     return int(known["fusions"]) + int(known["others"]) - int(known["written_out_products"])
 
 
+def generate(step: Partition, target: GpuTarget) -> dict[str, CudaKernel | str]:
+    """The CUDA kernel of each different stitch op of a step, by its graph's digest, or a line that says why there is none."""
+    found: dict[str, CudaKernel | str] = {}
+    for op in step.stitch_ops:
+        if op.graph.digest not in found:
+            try:
+                found[op.graph.digest] = plan_for_gpu(op.graph, target)[1]
+            except (CudaError, GraphError) as error:
+                found[op.graph.digest] = " ".join(str(error).split())
+    return found
+
+
 def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepKernels:
     """Splits one module, and plans and generates its kernels. known: its entry in results/xla_kernels.json."""
     started = time.monotonic()
     module = read_hlo_file(path)
     step = partition(module, target=target)
-    kernels = compile_for_gpu(step, target)
+    kernels = generate(step, target)
+    each = [(op.name, kernels[op.graph.digest]) for op in step.stitch_ops]
     seconds = time.monotonic() - started
     return StepKernels(
         path.stem,
@@ -86,9 +100,9 @@ def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepK
         len(step.stitch_ops),
         sum(split.fewest for split in step.splits),
         len(partition(module, remote=False, target=target).stitch_ops),
-        len({each.op.graph.digest for each in kernels}),
-        sum(each.kernel is not None and each.kernel.cooperative for each in kernels),
-        tuple(f"{each.op.name}: {each.failure}" for each in kernels if each.failure),
+        len(kernels),
+        sum(isinstance(kernel, CudaKernel) and kernel.cooperative for _, kernel in each),
+        tuple(f"{name}: {kernel}" for name, kernel in each if isinstance(kernel, str)),
         memory_kernels(known.get("gpu")),
         memory_kernels(known.get("gpu_a100")),
         memory_kernels(known.get("cpu")),

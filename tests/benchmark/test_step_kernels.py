@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmark.command import main
-from scripts.benchmark.step_kernels import ablate, count, memory_kernels, table
+from scripts.benchmark.step_kernels import ablate, count, generate, memory_kernels, table
 from scripts.benchmark.xla_kernels import FIXTURES, RESULTS
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, head
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.step.partition import partition
-from stitchfleet.compiler.step.whole_step import compile_for_gpu, translation_unit
 from stitchfleet.compiler.targets.targets import V100
 from stitchfleet.compiler.toolchain import nvrtc
 
@@ -34,12 +34,13 @@ def test_a_workloads_step_takes_fewer_kernels_than_xlas(name: str) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "crnn")) for n in STEPS])
 def test_nvrtc_compiles_all_kernels_of_a_workloads_step(name: str) -> None:
-    kernels = compile_for_gpu(partition(read_hlo_file(FIXTURES / f"{name}.hlo")), V100)
-    built = nvrtc.build(translation_unit(kernels), V100.arch)
+    kernels = generate(partition(read_hlo_file(FIXTURES / f"{name}.hlo")), V100)
+    made = [kernel for kernel in kernels.values() if isinstance(kernel, CudaKernel)]
+    assert len(made) == len(kernels) > 0
+    built = nvrtc.build("\n".join([head(), *(kernel.text for kernel in made)]), V100.arch)
     assert built.cubin[:4] == b"\x7fELF"
-    for each in kernels:
-        assert each.kernel is not None
-        assert each.kernel.symbol.encode() in built.ptx
+    for kernel in made:
+        assert kernel.symbol.encode() in built.ptx
 
 
 def test_products_that_xla_writes_out_are_not_held_against_it() -> None:

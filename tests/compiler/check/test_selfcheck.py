@@ -21,7 +21,7 @@ from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.metadata import CheckReport
 from stitchfleet.compiler.pipeline import cpu
-from stitchfleet.compiler.pipeline.backend import CompileOutcome, Request
+from stitchfleet.compiler.pipeline.backend import CompileOutcome, KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
 
 from ..library import (
@@ -129,7 +129,9 @@ def outcome_of(
     monkeypatch.setattr(cpu, "render", lambda loops, symbol: mutate(render(loops, symbol)))
     if options is HUGE:  # slices of these small graphs
         monkeypatch.setattr(selfcheck, "evaluate_sample", partial(evaluate_sample, slice_elements=256))
-    (outcome,) = compile_graphs([Request(graph.name, graph)], KernelCache(folder / "kernels"), toolchain(), options)
+    (outcome,) = compile_graphs(
+        [KernelRequest(graph.name, graph)], KernelCache(folder / "kernels"), toolchain(), options
+    )
     return outcome
 
 
@@ -238,7 +240,7 @@ def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pyte
     )
     graphs = [softmax(20, 30), gelu(10, 7), bias_residual(9, 8)]
     options = CheckOptions(regimes=(Regime.NORMAL,), processes=2)
-    outcomes = compile_graphs([Request(g.name, g) for g in graphs], KernelCache(tmp_path), toolchain(), options)
+    outcomes = compile_graphs([KernelRequest(g.name, g) for g in graphs], KernelCache(tmp_path), toolchain(), options)
     assert [outcome.entry is not None for outcome in outcomes] == [True, False, True]
 
 
@@ -312,7 +314,7 @@ def test_a_kernel_that_is_another_than_the_framework_on_rare_data_is_refused(
     """But a NaN may spread further than the framework's, as its documented formula has it."""
     graph = make()
     (outcome,) = compile_graphs(
-        [Request(graph.name, graph, reference)], KernelCache(tmp_path), toolchain(), SIZES[size]
+        [KernelRequest(graph.name, graph, reference)], KernelCache(tmp_path), toolchain(), SIZES[size]
     )
     assert (outcome.entry is None) == (complaint is not None), outcome.failure
     if complaint is not None:
@@ -359,7 +361,7 @@ def test_a_sum_that_cancels_is_not_compared_digit_by_digit(
     shift: float, is_right: bool, rows: int, without_largest: bool, tmp_path: Path
 ) -> None:
     graph = deviations(rows, 24, without_largest)
-    request = Request(graph.name, graph, deviations_by(shift, without_largest))
+    request = KernelRequest(graph.name, graph, deviations_by(shift, without_largest))
     (outcome,) = compile_graphs([request], KernelCache(tmp_path), toolchain(), SIZES["small"])
     assert (outcome.entry is not None) == is_right, outcome.failure
     if not is_right:

@@ -22,7 +22,7 @@ from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.pipeline import cpu
-from stitchfleet.compiler.pipeline.backend import CompileOutcome, Request
+from stitchfleet.compiler.pipeline.backend import CompileOutcome, KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.toolchain.host import ToolchainError
@@ -86,7 +86,7 @@ def shaped(graph: Graph) -> ShapedText:
 
 
 def compiled(graph: Graph, cache: KernelCache, check: CheckOptions = QUICK) -> CompileOutcome:
-    (outcome,) = compile_graphs([Request(graph.name, graph, cluster="cluster")], cache, toolchain(), check)
+    (outcome,) = compile_graphs([KernelRequest(graph.name, graph, cluster="cluster")], cache, toolchain(), check)
     return outcome
 
 
@@ -231,7 +231,7 @@ def test_the_first_shapes_have_binaries_of_their_own(cache: KernelCache) -> None
 
 def test_without_a_cluster_every_shape_has_its_own_binary(cache: KernelCache) -> None:
     for rows in (200, 210, 220, 230):
-        (outcome,) = compile_graphs([Request("softmax", library.softmax(rows, 40))], cache, toolchain(), QUICK)
+        (outcome,) = compile_graphs([KernelRequest("softmax", library.softmax(rows, 40))], cache, toolchain(), QUICK)
         assert outcome.entry is not None
         assert not outcome.entry.metadata.parameters
 

@@ -247,7 +247,9 @@ def test_a_cuda_kernels_machine_code_goes_to_a_file(
         (("--launch", "usual"), "--launch is for --target cuda; a CPU's kernel is not launched"),
         (("--target", "cuda", "--launch", "tune"), "--launch tune times candidates on a GPU: it goes with --run"),
         (("--device", "1"), "--device is for --target cuda --run"),
-        (("--stop-after", "ptx"), "--stop-after ptx is for --target cuda; a CPU's kernel goes from source to binary"),
+        (("--stop-after", "ptx"), "--stop-after ptx: --target cpu has graph, plan, loops, source"),
+        (("--arch", "sm_80"), "--arch sm_80: --target cpu has host (default host)"),
+        (("--target", "cuda", "--arch", "host"), "--arch host: --target cuda has sm_"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -17,11 +17,9 @@ from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.ops.interpreter import evaluate
 from stitchfleet.compiler.pipeline import backend, cpu
-from stitchfleet.compiler.pipeline.backend import Backend, CompileOutcome, Request, stop_after
-from stitchfleet.compiler.pipeline.cpu import CpuBackend, compile_graphs, entry_key, identity
-from stitchfleet.compiler.pipeline.cuda import CudaBackend
+from stitchfleet.compiler.pipeline.backend import CompileOutcome, KernelRequest
+from stitchfleet.compiler.pipeline.cpu import compile_graphs, entry_key, identity
 from stitchfleet.compiler.support.free_memory import free_bytes
-from stitchfleet.compiler.targets.targets import A100, V100
 from stitchfleet.compiler.toolchain.host import Toolchain
 
 from ...broken_kernels.broken_kernels import break_kernels
@@ -37,7 +35,7 @@ def cache(tmp_path: Path) -> KernelCache:
 
 
 def compiled(graphs: Sequence[Graph], cache: KernelCache, check: CheckOptions = QUICK) -> list[CompileOutcome]:
-    return compile_graphs([Request(graph.name, graph) for graph in graphs], cache, toolchain(), check)
+    return compile_graphs([KernelRequest(graph.name, graph) for graph in graphs], cache, toolchain(), check)
 
 
 def test_kernels_come_out_checked_and_are_found_again(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +116,7 @@ def test_without_a_compiler_each_request_fails_with_one_line(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    (outcome,) = compile_graphs([Request("gelu", gelu(3, 3))], cache)
+    (outcome,) = compile_graphs([KernelRequest("gelu", gelu(3, 3))], cache)
     assert "no C++ compiler" in (outcome.failure or "")
     assert not outcome.permanent
     assert identity()  # asking does not raise
@@ -140,7 +138,7 @@ def test_a_kernel_made_wrong_on_purpose_is_caught(
 def test_the_rare_fault_needs_rare_data(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     break_kernels(cpu, "rare", unchecked=True, patch=monkeypatch.setattr)
     graph = bias_residual(4, 4)
-    (outcome,) = compile_graphs([Request("bias", graph)], cache, toolchain())
+    (outcome,) = compile_graphs([KernelRequest("bias", graph)], cache, toolchain())
     assert outcome.entry is not None
     assert not outcome.entry.metadata.check.checked
     inputs = [np.ones(t.shape, t.numpy) for t in outcome.entry.metadata.inputs]
@@ -160,10 +158,10 @@ def test_a_framework_that_computes_something_else_is_noticed(cache: KernelCache)
     def other(inputs: Sequence[Array]) -> list[Array]:
         return [np.asarray(evaluate(graph, inputs)[0] * np.float32(1.5))]
 
-    (outcome,) = compile_graphs([Request("gelu", graph, other)], cache, toolchain(), QUICK)
+    (outcome,) = compile_graphs([KernelRequest("gelu", graph, other)], cache, toolchain(), QUICK)
     assert "is not what the framework computes" in (outcome.failure or "")
 
-    same = Request("gelu", graph, lambda inputs: evaluate(graph, inputs))
+    same = KernelRequest("gelu", graph, lambda inputs: evaluate(graph, inputs))
     (outcome,) = compile_graphs([same], cache, toolchain(), QUICK)
     assert outcome.entry is not None
     assert outcome.entry.metadata.check.against_reference
@@ -181,7 +179,7 @@ def test_a_framework_with_other_numbers_where_there_is_no_valid_one(
         (right,) = evaluate(graph, inputs)
         return [np.asarray(np.nan_to_num(right) if is_right_elsewhere else np.zeros_like(right))]
 
-    (outcome,) = compile_graphs([Request("root", graph, zeros_for_nan)], cache, toolchain(), QUICK)
+    (outcome,) = compile_graphs([KernelRequest("root", graph, zeros_for_nan)], cache, toolchain(), QUICK)
     assert (outcome.entry is not None) == is_right_elsewhere, outcome.failure
 
     def nan_for_all(inputs: Sequence[Array]) -> list[Array]:
@@ -189,7 +187,7 @@ def test_a_framework_with_other_numbers_where_there_is_no_valid_one(
 
     m = Maker("wider_root")
     graph = m.done(m.op("sqrt", m.parameter(40, 41)))
-    (outcome,) = compile_graphs([Request("root", graph, nan_for_all)], cache, toolchain(), QUICK)
+    (outcome,) = compile_graphs([KernelRequest("root", graph, nan_for_all)], cache, toolchain(), QUICK)
     assert "is not what the framework computes" in (outcome.failure or "")
 
 
@@ -228,39 +226,6 @@ def test_a_missing_symbol_is_reported(cache: KernelCache) -> None:
     other = replace(outcome.entry.metadata, symbol="no_such_kernel")
     with pytest.raises(CheckFailedError, match="no_such_kernel"):
         run_apart(outcome.entry.library, other, [np.zeros((4, 5), np.float32)], 1, False, 5.0)
-
-
-@pytest.mark.parametrize(
-    ("made", "names", "word"),
-    [
-        (CpuBackend(), ("graph", "plan", "loops", "source"), 'extern "C"'),
-        (CudaBackend(V100), ("graph", "plan", "loops", "source", "ptx"), ".target sm_70"),
-        (CudaBackend(V100, search=True), ("graph", "plan", "loops", "source", "ptx"), ".target sm_70"),
-    ],
-    ids=["cpu", "cuda", "cuda-search"],
-)
-def test_every_stage_of_a_backend_prints_and_feeds_the_next(made: Backend, names: tuple[str, ...], word: str) -> None:
-    graph = softmax(8, 40)
-    value: object = graph
-    assert tuple(stage.name for stage in made.stages()) == names
-    for stage in made.stages():
-        value = stage.run(value)
-        assert stage.text(value) == stop_after(made, graph, stage.name)
-    assert word in stage.text(value)
-    with pytest.raises(ValueError, match="no stage 'machine'; there are graph, plan"):
-        stop_after(made, graph, "machine")
-
-
-@pytest.mark.parametrize("made", [CpuBackend(), CudaBackend(V100)], ids=["cpu", "cuda"])
-def test_a_backend_finds_its_kernel_under_its_key(made: Backend, cache: KernelCache) -> None:
-    graph = gelu(5, 7)
-    told: list[str] = []
-    (outcome,) = made.compile([Request("gelu", graph)], cache, told.append)
-    assert outcome.entry is not None, outcome.failure
-    assert outcome.entry.key == made.key(graph)
-    assert cache.find(made.key(graph)) is not None
-    assert told[-1] == ""
-    assert made.identity() == made.identity() != CudaBackend(A100).identity()
 
 
 def test_a_kernel_exports_nothing_but_its_entry(cache: KernelCache) -> None:

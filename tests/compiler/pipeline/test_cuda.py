@@ -9,7 +9,7 @@ import pytest
 
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.metadata import KernelMetadata
-from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cuda import CudaBackend
 from stitchfleet.compiler.targets.cuda_attributes import ask_device, cuda_attributes
 from stitchfleet.compiler.targets.targets import A100, V100, target_of_device
@@ -66,7 +66,7 @@ def test_a_device_that_is_too_old_or_silent_is_refused(change: dict[str, int | N
 
 
 def test_a_kernel_is_built_once(tmp_path: Path) -> None:
-    request = Request("softmax", library.softmax(20, 300))
+    request = KernelRequest("softmax", library.softmax(20, 300))
     cache = KernelCache(tmp_path)
     (first,) = CudaBackend(V100).compile([request], cache)
     assert first.entry is not None, first.failure

@@ -12,7 +12,7 @@ from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.step.partition import partition
@@ -38,7 +38,7 @@ def stitch_ops(name: str) -> tuple[Graph, ...]:
 
 @pytest.mark.parametrize("name", STEPS.values())
 def test_every_stitch_op_becomes_a_kernel_for_the_cpu_that_passes_its_check(name: str, tmp_path: Path) -> None:
-    requests = [Request(graph.name, graph) for graph in stitch_ops(name)]
+    requests = [KernelRequest(graph.name, graph) for graph in stitch_ops(name)]
     outcomes = compile_graphs(requests, KernelCache(tmp_path / "cache"))
     assert [outcome.failure for outcome in outcomes if outcome.entry is None] == []
     assert all(outcome.entry is not None and outcome.entry.metadata.check.checked for outcome in outcomes)
