@@ -56,6 +56,38 @@ def run_eagerly():
     yield from keras_model(run_eagerly=True).fit(x, x[:, :1], epochs=TIMES, verbose=0, shuffle=False).history["loss"]
 
 
+def evaluate():
+    model = keras_model()
+    for number in range(TIMES):
+        yield model.evaluate(x * number, x[:, :1], verbose=0)
+
+
+def predict():
+    model = keras_model()
+    for number in range(TIMES):
+        yield model.predict(x * number, verbose=0).sum()
+
+
+def test_on_batch():
+    model = keras_model()
+    for number in range(TIMES):
+        yield model.test_on_batch(x * number, x[:, :1])
+
+
+def predict_on_batch():
+    model = keras_model()
+    for number in range(TIMES):
+        yield np.asarray(model.predict_on_batch(x * number)).sum()
+
+
+def backend_function():
+    with tf.Graph().as_default():
+        inputs = v1.placeholder(tf.float32, [32, 16])
+        step = v1.keras.backend.function([inputs], [body(inputs)])
+        for number in range(TIMES):
+            yield step([x * number])[0]
+
+
 def one_device():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     step = tf.function(lambda t: strategy.run(body, args=(t,)))
@@ -71,6 +103,20 @@ def one_worker():
     step = tf.function(lambda t: strategy.reduce("SUM", strategy.run(body, args=(t,)), axis=None))
     for number in range(TIMES):
         yield step(tf.constant(x * number))
+
+
+def central_storage():
+    strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"], parameter_device="CPU:0")
+    step = tf.function(lambda t: strategy.reduce("SUM", strategy.run(body, args=(t,)), axis=None))
+    for number in range(TIMES):
+        yield step(tf.constant(x * number))
+
+
+def numpy_function():
+    inner = tf.function(body)
+    outer = tf.function(lambda t: tf.numpy_function(lambda u: inner(tf.constant(u)).numpy(), [t], tf.float32))
+    for number in range(TIMES):
+        yield outer(tf.constant(x * number))
 
 
 def saved_model_in_a_session():
@@ -92,6 +138,47 @@ def supervisor():
         with supervisor.managed_session() as session:
             for _ in range(TIMES):
                 yield session.run([loss, train], {inputs: x})[0]
+
+
+def monitored_training_session():
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        inputs, loss, train = v1_loss()
+        with v1.train.MonitoredTrainingSession() as session:
+            for _ in range(TIMES):
+                yield session.run([loss, train], {inputs: x})[0]
+
+
+def estimator():
+    os.environ.pop("TF_CONFIG", None)  # of `one_worker`
+
+    def model(features, labels, mode):
+        v1.set_random_seed(3)
+        weights = v1.get_variable("weights", [16, 4], initializer=v1.glorot_uniform_initializer(seed=1))
+        loss = body(features @ weights)
+        train = v1.train.AdamOptimizer(0.01).minimize(loss, v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+
+    class Losses(v1.train.SessionRunHook):
+        seen = []
+
+        def before_run(self, context):
+            return v1.train.SessionRunArgs(context.session.graph.get_collection("losses")[0])
+
+        def after_run(self, context, values):
+            self.seen.append(values.results)
+
+    def spec(features, labels, mode):
+        made = model(features, labels, mode)
+        v1.add_to_collection("losses", made.loss)
+        return made
+
+    with tempfile.TemporaryDirectory() as folder:
+        hook = Losses()
+        tf.estimator.Estimator(spec, folder).train(
+            lambda: tf.data.Dataset.from_tensors((x, x[:, :1])).repeat(), [hook], steps=TIMES
+        )
+        yield from hook.seen
 
 
 def map_fn():
