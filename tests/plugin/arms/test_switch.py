@@ -244,7 +244,8 @@ MORE_WAYS = {
     "map_fn": [],
     "dataset_map": [],
 }
-"""A way of more_ways.py -> (name without its number, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph a step."""
+"""A way of more_ways.py -> (name without its number, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph
+in each step."""
 
 
 @pytest.mark.costly

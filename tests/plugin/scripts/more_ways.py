@@ -159,14 +159,14 @@ def estimator():
         train = v1.train.AdamOptimizer(0.01).minimize(loss, v1.train.get_global_step())
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
 
-    class Losses(v1.train.SessionRunHook):
-        seen = []
+    seen = []
 
+    class Losses(v1.train.SessionRunHook):
         def before_run(self, context):
             return v1.train.SessionRunArgs(context.session.graph.get_collection("losses")[0])
 
         def after_run(self, context, values):
-            self.seen.append(values.results)
+            seen.append(values.results)
 
     def spec(features, labels, mode):
         made = model(features, labels, mode)
@@ -174,11 +174,10 @@ def estimator():
         return made
 
     with tempfile.TemporaryDirectory() as folder:
-        hook = Losses()
         tf.estimator.Estimator(spec, folder).train(
-            lambda: tf.data.Dataset.from_tensors((x, x[:, :1])).repeat(), [hook], steps=TIMES
+            lambda: tf.data.Dataset.from_tensors((x, x[:, :1])).repeat(), [Losses()], steps=TIMES
         )
-        yield from hook.seen
+        yield from seen
 
 
 def map_fn():
