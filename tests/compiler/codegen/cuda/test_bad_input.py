@@ -84,7 +84,7 @@ def test_an_architecture_that_is_not_known_is_a_mistake(
     with pytest.raises(SystemExit) as ended:
         compile_file(tmp_path / "step.hlo", "--arch", arch)
     assert ended.value.code == 2
-    assert "choose from sm_70, sm_75, sm_80, sm_90" in capsys.readouterr().err.replace("'", "")
+    assert "choose from host, sm_70, sm_75, sm_80, sm_90" in capsys.readouterr().err.replace("'", "")
 
 
 def test_without_nvrtc_a_source_is_made_and_a_binary_is_refused(
