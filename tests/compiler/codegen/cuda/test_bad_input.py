@@ -96,7 +96,7 @@ def test_without_nvrtc_a_source_is_made_and_a_binary_is_refused(
     path.write_text(SUM.format(body=GOOD + "  ROOT r = f32[6,40] negate(z)"))
     assert compile_file(path, "--stop-after", "source") == 0
     assert "__global__" in capsys.readouterr().out
-    assert compile_file(path) == 2
+    assert compile_file(path) == 1  # as without a C++ compiler: the file is right, its kernel cannot be built here
     assert capsys.readouterr().err.startswith("stitchfleet compile: NVRTC is not installed")
 
 
