@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 import re
 
@@ -221,18 +220,26 @@ def test_ways_to_run_a_graph_that_stay_plain_say_why(run_job: RunJob, run_plain:
     assert job.result == run_plain("other_ways.py").result
 
 
-TRAIN_ON_BATCH = "one_step_on_data" if keras_major() > 2 else "train_function"
-"""The name of the function that Keras calls for `train_on_batch`."""
+KERAS = (
+    dict.fromkeys(("train_on_batch", "test_on_batch"), "one_step_on_data")
+    | dict.fromkeys(("predict", "predict_on_batch"), "one_step_on_data_distributed")
+    | {"evaluate": "multi_step_on_iterator"}
+    if keras_major() > 2
+    else {"train_on_batch": "train_function"}
+    | dict.fromkeys(("evaluate", "test_on_batch"), "test_function")
+    | dict.fromkeys(("predict", "predict_on_batch"), "predict_function")
+)
+"""The function that Keras calls for each of its ways."""
 MORE_WAYS = {
     # one worker comes first: its strategy has to be made before anything runs
     "one_worker": [("<lambda>", "stitched", "")],
     "interactive_session": [("train", "stitched", ""), ("loss", "stitched", "")],
-    "train_on_batch": [(TRAIN_ON_BATCH, "stitched", "")],
+    "train_on_batch": [(KERAS["train_on_batch"], "stitched", "")],
     "run_eagerly": [],
-    "evaluate": [("test_function", "stitched", "")],
-    "predict": [("predict_function", "stitched", "")],
-    "test_on_batch": [("test_function", "stitched", "")],
-    "predict_on_batch": [("predict_function", "stitched", "")],
+    "evaluate": [(KERAS["evaluate"], "stitched", "")],
+    "predict": [(KERAS["predict"], "stitched", "")],
+    "test_on_batch": [(KERAS["test_on_batch"], "stitched", "")],
+    "predict_on_batch": [(KERAS["predict_on_batch"], "stitched", "")],
     "backend_function": [("Mean", "stitched", "")],
     "one_device": [("<lambda>", "stitched", "")],
     "central_storage": [("<lambda>", "stitched", "")],
@@ -246,6 +253,8 @@ MORE_WAYS = {
 }
 """A way of more_ways.py -> (name without its number, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph
 in each step."""
+WITH_KERAS_2 = ("backend_function", "estimator")
+"""The ways that only a TensorFlow with Keras 2 has."""
 
 
 @pytest.mark.costly
@@ -253,8 +262,7 @@ def test_each_further_way_to_run_a_graph_is_stitched_or_stays_plain_as_the_page_
     run_job: RunJob, run_plain: RunJob
 ) -> None:
     environment = {"STITCHFLEET_BLOCK_STEPS": "3", "STITCHFLEET_PAIRS": "50"}
-    has_estimator = importlib.util.find_spec("tensorflow_estimator") is not None  # up to TensorFlow 2.15
-    ways = [way for way in MORE_WAYS if way != "estimator" or has_estimator]
+    ways = [way for way in MORE_WAYS if way not in WITH_KERAS_2 or keras_major() == 2]
     job = run_job("more_ways.py", *ways, mode="fallback", environment=environment)
     assert job.code == 0, job.err
     programs = [program for program in job.summary["programs"] if program["steps"] >= 40]
