@@ -19,9 +19,9 @@ from typing import Any
 
 from stitchfleet.compiler.support.sequences import zip_strict
 
+from ..base.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
 from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
-from ..graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
 from . import rare_data

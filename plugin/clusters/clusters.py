@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from stitchfleet.compiler.step import scopes
 from stitchfleet.compiler.support.sequences import zip_strict
 
+from ..base.dtypes import DT_BOOL, DT_INT32, KERNEL_DTYPES, WIDE_FLOATS
 from ..graph import control_flow, fused
-from ..graph.dtypes import DT_BOOL, DT_INT32
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import (
     COMPILED_BY_XLA,
-    KERNEL_DTYPES,
     RANDOM_UNIFORM,
     UNCOUNTED,
     OpRule,
@@ -284,7 +283,7 @@ def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpD
     """Why an operator stays in TensorFlow on a GPU: its results there differ from those on the CPU, which the kernels reproduce."""
     if node.op == RANDOM_UNIFORM or node.op.startswith(("FusedBatchNorm", "DepthwiseConv")) or is_product(node.op):
         return "its numbers on a GPU are a library's own"
-    if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in (1, 2):
+    if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in WIDE_FLOATS:
         return "of floats it goes once along the dimension"
     if demands.has_demand(graph, node.index) and not demands.is_defined_on_gpu(graph, node.index):
         return "what it computes on a GPU for operands that the processor refuses is not documented"

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.dtypes import DT_BOOL, DT_INT32, INDEX_INTEGERS, INTEGERS
 from ..graph.apply_ops import Expressions
-from ..graph.dtypes import DT_BOOL, DT_INT32, DT_INT64
 from ..graph.placed_graph import NodeDef, PlacedGraph, small_constant
 
-INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
 RESOURCE_GATHER = "ResourceGather"
 GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))
 
@@ -53,7 +52,7 @@ def has_demand(graph: PlacedGraph, index: int) -> bool:
 def why_not(graph: PlacedGraph, index: int) -> str | None:
     """Why the demand of an operator cannot be computed, for people; None if it can, or if the operator has none."""
     node = graph.nodes[index].proto
-    if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in (DT_INT32, DT_INT64):
+    if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in INDEX_INTEGERS:
         return "an element type that its kernel does not have"
     if node.op == "GatherV2" and small_constant(graph, index, 2) is None:
         return "its axis is not a constant"

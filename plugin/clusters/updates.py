@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..base.dtypes import KERNEL_DTYPES
 from ..graph.apply_ops import APPLY, APPLY_DTYPES
 from ..graph.placed_graph import PlacedGraph, Port
-from ..graph.tf_ops import ELEMENT_WISE, KERNEL_DTYPES
+from ..graph.tf_ops import ELEMENT_WISE
 from .demands import RESOURCE_GATHER, has_demand
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from .dtypes import PRODUCT_FLOATS
+from ..base.dtypes import PRODUCT_FLOATS
 from .memory_bound import MARK, OperandShapes, Shape
 from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .dtypes import WIDE_FLOATS
+from ..base.dtypes import WIDE_FLOATS
 from .memory_bound import OperandShapes, Shape
 from .node_defs import Refusal, copy_of, replace
 from .placed_graph import device_type

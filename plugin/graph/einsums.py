@@ -21,13 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from ..base.dtypes import DT_INT32, WIDE_FLOATS
 from .memory_bound import MARK, letters_of
 from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
 from .placed_graph import device_type
 
 EINSUM_OP: Final = "StitchfleetEinsum"
-_INT32: Final = 3
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ def _transpose(node: Any, name: str, source: str, given: str, wanted: str, ancho
     constant, made = type(node)(), type(node)()
     constant.name, constant.op, constant.device = f"{name}/stitchfleet_permutation", "Const", node.device
     constant.input.append("^" + anchor.partition(":")[0])
-    constant.attr["dtype"].type = _INT32
+    constant.attr["dtype"].type = DT_INT32
     constant.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(_permutation(given, wanted), dtype="int32"))
     made.name, made.op, made.device = name, "Transpose", node.device
     made.input.extend([source, constant.name])
-    made.attr["T"].type, made.attr["Tperm"].type = node.attr["T"].type, _INT32
+    made.attr["T"].type, made.attr["Tperm"].type = node.attr["T"].type, DT_INT32
     return made, constant

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from ..base.dtypes import WIDE_FLOATS
 
 MARK: Final = "_stitchfleet_memory_bound"
 """Attribute of such a product in a prepared graph."""

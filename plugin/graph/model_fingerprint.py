@@ -11,8 +11,7 @@ from typing import Any
 
 from stitchfleet.telemetry.pod.recording import GRAPH
 
-_FLOATS = frozenset({1, 2, 14, 19})
-"""DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF (tensorflow/core/framework/types.proto)."""
+from ..base.dtypes import FLOATS
 
 
 def model_fingerprint(graph: Any) -> str:
@@ -39,7 +38,7 @@ def _large_constants(node: Any) -> list[str]:
         return []
     value = node.attr["value"].tensor
     shape = value.tensor_shape
-    return [_words(value.dtype, shape)] if value.dtype in _FLOATS and len(shape.dim) >= 2 else []
+    return [_words(value.dtype, shape)] if value.dtype in FLOATS and len(shape.dim) >= 2 else []
 
 
 def _words(dtype: int, shape: Any) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 
 from stitchfleet.compiler.hlo.small_products import is_small
 
+from ..base.dtypes import WIDE_FLOATS
 from . import fused
 from .control_flow import analyse
-from .dtypes import WIDE_FLOATS
 from .memory_bound import MARK, OperandShapes, Shape
 from .placed_graph import PlacedGraph, device_type
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base.dtypes import DT_INT32, DT_INT64
+
 COLLECTIVES = frozenset(
     f"Horovod{name}"
     for name in (
@@ -72,7 +74,7 @@ def _integer(definition: Any) -> int | None:
         return None
     if tensor.int_val or tensor.int64_val:
         return int((*tensor.int_val, *tensor.int64_val)[0])
-    width = {3: 4, 9: 8}.get(tensor.dtype, 0)  # DT_INT32, DT_INT64 (types.proto)
+    width = {DT_INT32: 4, DT_INT64: 8}.get(tensor.dtype, 0)
     if width and len(tensor.tensor_content) in (0, width):  # no value at all is 0
         return int.from_bytes(tensor.tensor_content, "little", signed=True)
     return None

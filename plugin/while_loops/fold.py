@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.dtypes import REFERENCES
 from ..clusters.clusters import ClusterPlan, FoldedLoop
 from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
 from ..graph.control_flow import Liveness, analyse
@@ -40,8 +41,6 @@ _EFFECTS = tuple(
 """Beginnings of the names of operators with effects that one thread may run one after the other: none waits for another thread."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
 _ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
-_REFERENCES = 100
-"""DataType numbers above this are references to variables (TensorFlow 1)."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ def _check_variables(
             raise _UnfitError("a variable's next value may be dead")
         if any(output for _, output in graph.consumers[v.merge]):
             raise _UnfitError("it asks which operand a variable's Merge took")
-        if graph.nodes[v.enter].proto.attr["T"].type > _REFERENCES:
+        if graph.nodes[v.enter].proto.attr["T"].type > REFERENCES:
             raise _UnfitError("it has a reference to a variable")
     if any(graph.nodes[c].op != "Switch" for c, _ in graph.consumers[loop_condition]):
         raise _UnfitError("others than its variables read its condition")
@@ -256,7 +255,7 @@ def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, insi
     if any(attr.HasField("func") or attr.list.func for attr in node.proto.attr.values()):
         raise _UnfitError(f"{node.op}, which calls a function, in it")
     types = [dtype for _, _, dtype in (*definitions.inputs(node.proto), *definitions.outputs(node.proto))]
-    if any(dtype > _REFERENCES for dtype in types):
+    if any(dtype > REFERENCES for dtype in types):
         raise _UnfitError("it has a reference to a variable")
     if any(port.node not in inside for port in node.inputs) or any(source not in inside for source in node.control):
         raise _UnfitError("it reads from outside without entering")

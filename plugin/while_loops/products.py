@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.dtypes import DT_INT32, DT_VARIANT
 from ..graph.control_flow import Liveness, analyse
 from ..graph.fused import FUSED_WITH_PRODUCT, operands_of_fused
 from ..graph.node_defs import Refusal, serialized, without_inputs
@@ -35,8 +36,6 @@ ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
 _PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
 _REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze StridedSlice Transpose Unpack".split())
 """Operators that are copied to before the loop with an operand of a product."""
-_INT32, _VARIANT = 3, 21
-"""DataType numbers; a list is a variant."""
 
 
 def hoist_products(graph: Any, refusal: Refusal) -> int:
@@ -134,19 +133,19 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
         )
 
     shape = add("Const", "shape", wait)
-    shape.attr["dtype"].type = _INT32
+    shape.attr["dtype"].type = DT_INT32
     value = shape.attr["value"].tensor
-    value.dtype = _INT32
+    value.dtype = DT_INT32
     value.tensor_shape.dim.add().size = 2
     value.int_val.extend((-1, -1))  # any matrix
     products = add("TensorListFromTensor", "list", [rows.name, shape.name])
     products.attr["element_dtype"].type = dtype
-    products.attr["shape_type"].type = _INT32
+    products.attr["shape_type"].type = DT_INT32
     enter = placed.nodes[listed].proto
-    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, _VARIANT)
+    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, DT_VARIANT)  # a list
     # The shape waits for the list: if the loop is in a branch that is not taken, neither may enter.
     entered_shape = add_enter(
-        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
+        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, DT_INT32, [f"^{products.name}"]
     )
     control = [text for text in product.proto.input if text.startswith("^")]
     items = [entered_list.name, item.proto.input[1], entered_shape.name, *control]
