@@ -20,12 +20,13 @@ from typing import Any
 from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..base.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
 from . import rare_data
-from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
+from .demands import GATHERS, add_demand, add_zeros, batch_dims, both
 
 FUNCTION = "stitchfleet_body"
 INTEGERS_ON_DEVICE = "experimental_ints_on_device"
@@ -117,7 +118,7 @@ class BodyBuilder:
             if i in demanding:
                 operands = [source(port) for port in node.inputs]
                 demands.append(add_demand(function, name, self.graph, i, operands))
-            if node.op == "ReadVariableOp":
+            if node.op == READ_VARIABLE:
                 values[Port(i, 0)] = current[node.inputs[0]]
             elif node.op == "AssignVariableOp":
                 current[node.inputs[0]] = source(node.inputs[1])

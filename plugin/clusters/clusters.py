@@ -23,6 +23,7 @@ from stitchfleet.compiler.step import scopes
 from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..base.dtypes import DT_BOOL, DT_INT32, KERNEL_DTYPES, WIDE_FLOATS
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph import control_flow, fused
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import (
@@ -296,7 +297,7 @@ def _rule(node: GraphNode) -> OpRule:
     """The row of a member of a cluster."""
     if node.op in updates.ASSIGNS:
         return _ASSIGN_RULE
-    if node.op == updates.READ:
+    if node.op == READ_VARIABLE:
         return _READ_RULE
     return rule_of(node.proto) or _APPLY_RULE
 
@@ -497,7 +498,7 @@ def _label(counts: collections.Counter[str]) -> str:
         return "optimizer"
     if have & {"Sum", "Mean", "Max", "Min", "BiasAddGrad", "Prod"}:
         return "reduce"
-    if have & {"GatherV2", demands.RESOURCE_GATHER}:
+    if have & {"GatherV2", RESOURCE_GATHER}:
         return "gather"
     if have & _MOVEMENTS:
         return "movement"

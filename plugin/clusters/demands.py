@@ -20,10 +20,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..base.dtypes import DT_BOOL, DT_INT32, INDEX_INTEGERS, INTEGERS
+from ..base.op_names import RESOURCE_GATHER
 from ..graph.apply_ops import Expressions
 from ..graph.placed_graph import NodeDef, PlacedGraph, small_constant
 
-RESOURCE_GATHER = "ResourceGather"
 GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))
 
 _DIVISIONS = frozenset("Div FloorDiv FloorMod TruncateDiv TruncateMod Mod".split())

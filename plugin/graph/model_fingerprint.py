@@ -12,6 +12,7 @@ from typing import Any
 from stitchfleet.telemetry.pod.recording import GRAPH
 
 from ..base.dtypes import FLOATS
+from ..base.op_names import VARIABLES
 
 
 def model_fingerprint(graph: Any) -> str:
@@ -28,7 +29,7 @@ def _variables(node: Any) -> list[str]:
     if node.op == "_Arg" and "_handle_shapes" in node.attr and "_handle_dtypes" in node.attr:
         types, shapes = node.attr["_handle_dtypes"].list.type, node.attr["_handle_shapes"].list.shape
         return [_words(dtype, shape) for dtype, shape in zip(types, shapes)]
-    if node.op in ("VarHandleOp", "VariableV2", "Variable") and "shape" in node.attr:
+    if node.op in VARIABLES and "shape" in node.attr:
         return [_words(node.attr["dtype"].type, node.attr["shape"].shape)]
     return []
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..base.dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, INTEGERS, WIDE_FLOATS
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from .memory_bound import MARK
 
 
@@ -104,7 +105,7 @@ RULES: dict[str, OpRule] = {
     "AvgPoolGrad": OpRule(values=(0,), weight=4),
     # clusters/demands.py has their demands on the indices.
     "GatherV2": OpRule(values=(2,)),
-    "ResourceGather": _ELEMENT,
+    RESOURCE_GATHER: _ELEMENT,
     **_rows(
         "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin", OpRule(values=(2,), weight=2)
     ),
@@ -169,7 +170,7 @@ def why_not(op: str, stateful: bool) -> str:
         return "Horovod collective"
     if op.startswith(("Random", "Stateless", "Truncated", "Parameterized", "StitchfleetRandom", "Multinomial")):
         return "random numbers"
-    if op.startswith(("ReadVariableOp", "Assign", "VarHandle", "Resource", "Apply", "VariableV2", "VarIsInit")):
+    if op.startswith((READ_VARIABLE, "Assign", "VarHandle", "Resource", "Apply", "VariableV2", "VarIsInit")):
         return "reads or writes a variable"
     if stateful:
         return "has state or effects"

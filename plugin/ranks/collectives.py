@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DT_INT32, DT_INT64
+from ..base.op_names import READ_VARIABLE, REFERENCE_VARIABLES
 
 COLLECTIVES = frozenset(
     f"Horovod{name}"
@@ -41,11 +42,9 @@ _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
 """Operators after these run whichever way the predicate went."""
 
 
-_READS = ("ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
+_READS = (READ_VARIABLE, "VarIsInitializedOp", "IsVariableInitialized")
 _PASSES_ON = ("Identity", "RefIdentity", *BRANCHES)
 """Operators that pass on their first input unchanged."""
-_OF_REFERENCES = ("VariableV2", "Variable")
-"""Variables whose readers read the value itself, by an Identity."""
 _RAISES = ("AssignAddVariableOp", "AssignAdd")
 _SETS = ("AssignVariableOp", "Assign")
 
@@ -154,9 +153,9 @@ class _Guards:
         """The operator that creates the variable whose value this operator passes on; None if it passes on none."""
         name = self._through_identities(name)
         node = self.nodes.get(name)
-        if node is not None and node.op == "ReadVariableOp":
+        if node is not None and node.op == READ_VARIABLE:
             return self._origin(node.inputs[0])
-        return name if node is not None and node.op in _OF_REFERENCES else None
+        return name if node is not None and node.op in REFERENCE_VARIABLES else None
 
     def _origin(self, name: str) -> str:
         """The operator whose result this operator passes on unchanged."""
@@ -194,7 +193,7 @@ class _Guards:
             for name, node in self.nodes.items():
                 for each in node.inputs:
                     self._readers.setdefault(each, []).append(name)
-        reads_it = self.nodes[variable].op in _OF_REFERENCES if variable in self.nodes else False
+        reads_it = self.nodes[variable].op in REFERENCE_VARIABLES if variable in self.nodes else False
         found: list[str] = []
         seen, waiting = {variable}, [variable]
         while waiting:

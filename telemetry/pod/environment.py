@@ -63,6 +63,9 @@ IDENTITY = (
 SENDING = (INGEST, INGEST_TOKEN_FILE, INGEST_TOKEN, INGEST_CA_FILE)
 VARIABLES = (*IDENTITY, *SENDING)
 
+AUDIENCE = "stitchfleet-ingest"
+"""The audience of a pod's token: the webhook asks for it, and the ingest server accepts no other."""
+
 
 def table() -> str:
     """The variables with their meanings, one per line, for a help text."""
