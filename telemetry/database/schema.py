@@ -61,7 +61,6 @@ _FREE = {"cut": True}
 KeyText = Annotated[str, Meta(max_length=128)]
 NamedKey = Annotated[str, Meta(min_length=1, max_length=128)]
 ProcessName = Annotated[str, Meta(min_length=1, max_length=64)]
-KindText = Annotated[str, Meta(min_length=1, max_length=64)]
 ClusterName = Annotated[str, Meta(min_length=1, max_length=256)]
 Uid = Annotated[str, Meta(max_length=128)]
 # Free text: what only people read.

@@ -65,8 +65,3 @@ VARIABLES = (*IDENTITY, *SENDING)
 
 AUDIENCE = "stitchfleet-ingest"
 """The audience of a pod's token: the webhook asks for it, and the ingest server accepts no other."""
-
-
-def table() -> str:
-    """The variables with their meanings, one per line, for a help text."""
-    return "\n".join(f"{variable.name:<30} {variable.help}" for variable in VARIABLES)
