@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..codegen.cuda.kernel_text import CudaError, CudaKernel, head, plan_for_gpu
 from ..ir.graph import Graph
-from ..ops.table import GraphError
+from ..ops.infer import GraphError
 from ..planning.plan import Plan
 from ..targets.targets import GpuTarget
 from .partition import Partition, StitchOp
