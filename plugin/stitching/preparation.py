@@ -9,12 +9,12 @@ from typing import Any
 from ..arms import random_streams
 from ..clusters import rewrite
 from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound, small_products
-from ..graph.node_defs import Refusal
+from ..graph.node_defs import RefusalOf
 from ..while_loops import invariants, products, reads
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LoopChanges:
     """What the passes on loops changed, as numbers of nodes.
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
@@ -28,29 +28,29 @@ class Prepared:
 
 def prepare(
     graph: Any,
-    refusal: Refusal,
+    refusal_of: RefusalOf,
     operand_shapes: memory_bound.OperandShapes,
     preserve: Collection[str],
     products_in_kernels: str = "loops",
-) -> Prepared:
+) -> LoopChanges:
     """Runs all passes on a placed GraphDef, in place.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is
-    known of the shapes in the graph as it is given. preserve: names of nodes that must stay. products_in_kernels: the setting
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what
+    is known of the shapes in the graph as it is given. preserve: names of nodes that must stay. products_in_kernels: the setting
     `products`.
     """
     if products_in_kernels != "0":
         memory_bound.mark(graph, operand_shapes)
-    convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
-    batch_products.give_second_kernels(graph, refusal, operand_shapes, preserve)
-    einsums.expand(graph, refusal)
+    convolution_gradients.give_second_kernels(graph, refusal_of, operand_shapes)
+    batch_products.give_second_kernels(graph, refusal_of, operand_shapes, preserve)
+    einsums.expand(graph, refusal_of)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
-    rows = products.hoist_products(graph, refusal)
+    rows = products.hoist_products(graph, refusal_of)
     if products_in_kernels != "0":
         small_products.mark(graph, operand_shapes, everywhere=products_in_kernels == "all")
-    return Prepared(freed, hoisted, rows)
+    return LoopChanges(freed, hoisted, rows)

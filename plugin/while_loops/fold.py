@@ -29,7 +29,7 @@ from ..base.dtypes import REFERENCES
 from ..clusters.clusters import ClusterPlan, FoldedLoop
 from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
 from ..graph.control_flow import Liveness, analyse
-from ..graph.node_defs import Refusal
+from ..graph.node_defs import RefusalOf
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from .program import STACK, UNPACK, LoopFrame, LoopProgram, is_literal, operators_left
 from .variables import is_constant_enter, variable_of
@@ -59,13 +59,13 @@ class _UnfitError(Exception):
 def stitch_loops(
     graph: Any,
     definitions: OpDefinitions,
-    refusal: Refusal,
+    refusal_of: RefusalOf,
     preserve: Collection[str] = (),
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> StitchedLoops:
     """Replaces each loop that holds a Stitch op and qualifies by one Loop op. The given GraphDef is not changed.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
     TensorFlow looks up afterwards. is_excluded: whether the loop with a given name ("loop_" and its hash) must stay as it is.
     """
     loops: list[FoldedLoop] = []
@@ -91,7 +91,7 @@ def stitch_loops(
                 following = _placed(changed)
                 if is_excluded(loop.name.rpartition("/")[2]):
                     raise _UnfitError("switched off by name")
-                reason = refusal(bytes(changed.node[-1].SerializeToString()))
+                reason = refusal_of(bytes(changed.node[-1].SerializeToString()))
                 if reason:
                     raise _UnfitError(reason)
             except _UnfitError as error:

@@ -28,7 +28,7 @@ from typing import Any
 from ..base.dtypes import DT_INT32, DT_VARIANT
 from ..graph.control_flow import Liveness, analyse
 from ..graph.fused import FUSED_WITH_PRODUCT, operands_of_fused
-from ..graph.node_defs import Refusal, serialized, without_inputs
+from ..graph.node_defs import RefusalOf, serialized, without_inputs
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
@@ -38,11 +38,11 @@ _REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze Stri
 """Operators that are copied to before the loop with an operand of a product."""
 
 
-def hoist_products(graph: Any, refusal: Refusal) -> int:
+def hoist_products(graph: Any, refusal_of: RefusalOf) -> int:
     """Hoists the products of recurrent layers with their inputs out of the loops of a placed GraphDef, in place. Returns their
     number.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
     product stays.
     """
     if not any(node.op == "TensorListGetItem" for node in graph.node):
@@ -52,7 +52,7 @@ def hoist_products(graph: Any, refusal: Refusal) -> int:
     hoisted = 0
     for node in placed.nodes:
         if node.op in _PRODUCTS and live.frame[node.index] and not node.proto.attr["transpose_a"].b:
-            hoisted += _hoist(graph, placed, live, node.index, refusal)
+            hoisted += _hoist(graph, placed, live, node.index, refusal_of)
     return hoisted
 
 
@@ -94,7 +94,7 @@ def _value_before(placed: PlacedGraph, port: Port, name: str, wait: list[str], c
     return f"{found}:{port.index}" if port.index else found
 
 
-def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Refusal) -> bool:
+def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal_of: RefusalOf) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
     if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
@@ -122,7 +122,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     if any(op not in FUSED_WITH_PRODUCT for op, _ in inside):
         return False
     rows = _rows_product(product.proto, [str(made.proto.input[0]), *before], len(inside))
-    if refusal(bytes(rows.SerializeToString())):
+    if refusal_of(bytes(rows.SerializeToString())):
         return False
     graph.node.extend([*copies.values(), rows])
     dtype = product.proto.attr["T"].type
