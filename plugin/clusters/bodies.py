@@ -63,12 +63,12 @@ class BodyBuilder:
         library, function = self._begin(types, result_types)
         if self._is_on_gpu:
             function.attr[INTEGERS_ON_DEVICE].b = True
-        whole = {one.last: one for one in fused.find(self.graph, self.names.keys(), results)}
-        parts = {part for one in whole.values() for part in one.parts}
+        whole = {operator.last: operator for operator in fused.find(self.graph, self.names.keys(), results)}
+        parts = {part for operator in whole.values() for part in operator.parts}
         sources = {
-            port: self._output(self.names[one.last], one.original, output)
-            for one in whole.values()
-            for port, output in one.moved.items()
+            port: self._output(self.names[operator.last], operator.original, output)
+            for operator in whole.values()
+            for port, output in operator.moved.items()
         }
 
         def source(port: Port) -> str:
@@ -160,7 +160,7 @@ class BodyBuilder:
         if demands:
             conjunction = Expressions(function, "demands", DT_BOOL)
             function.ret[f"r{len(results) + len(written)}"] = functools.reduce(
-                lambda one, other: both(conjunction, one, other), demands
+                lambda first, second: both(conjunction, first, second), demands
             )
         return bytes(library.SerializeToString(deterministic=True))
 

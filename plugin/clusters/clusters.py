@@ -193,7 +193,7 @@ def find_clusters(
         key=key,
         caps=scopes.Caps(remote_distance=REMOTE_DISTANCE),
         remote=remote if remote is not None else any(node.device_type == "GPU" for node in graph.nodes),
-        pays=lambda one, other: remote or graph.nodes[one[0]].device_type == "GPU",
+        pays=lambda first, second: remote or graph.nodes[first[0]].device_type == "GPU",
     )
     made = [_make_cluster(graph, definitions, group, min_ops, plan) for group in found.clusters]
     clusters = [cluster for cluster in made if cluster is not None]

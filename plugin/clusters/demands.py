@@ -148,16 +148,16 @@ def batch_dims(node: NodeDef) -> int:
     return int(node.attr["batch_dims"].i) if "batch_dims" in node.attr else 0
 
 
-def both(expressions: Expressions, one: str, other: str) -> str:
+def both(expressions: Expressions, first: str, second: str) -> str:
     """The conjunction of two bool tensors."""
-    return f"{expressions.bare('LogicalAnd', one, other).name}:z:0"
+    return f"{expressions.bare('LogicalAnd', first, second).name}:z:0"
 
 
 def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:
     """The extent of an axis (negative: from the end) as a scalar of `dtype`."""
-    one = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
-    one.attr["shrink_axis_mask"].i = 1
-    return f"{one.name}:output:0"
+    extent = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
+    extent.attr["shrink_axis_mask"].i = 1
+    return f"{extent.name}:output:0"
 
 
 def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -> str:

@@ -73,8 +73,8 @@ def factors(equation: str) -> Factors | None:
     )
 
 
-def _in_order(operand: str, one: str, other: str) -> str:
-    return one + other if operand.index(one) < operand.index(other) else other + one
+def _in_order(operand: str, first: str, second: str) -> str:
+    return first + second if operand.index(first) < operand.index(second) else second + first
 
 
 def expand(graph: Any, refusal_of: RefusalOf) -> int:

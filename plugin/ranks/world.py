@@ -32,9 +32,11 @@ _RUN_SCOPE, _RUN_KEY = "stitchfleet", "run"
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, or None if there is none.
+    """How many ranks a job has, and which of them this process is. store: (host, port) of Horovod's rendezvous store, or None if
+    there is none.
 
-    In an elastic job rank and size change while it runs; the environment has those with which the process was started.
+    In an elastic job rank and size change while it runs: each reset gives the process another World (`at`). The environment keeps
+    the values with which the process was started, so only the first World can be read from it.
     """
 
     rank: int = 0

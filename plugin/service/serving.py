@@ -73,9 +73,9 @@ class Work:
         inputs = self.request.inputs
         numbers = {argument: parameter for parameter, argument in enumerate(to_hlo.kernel_inputs(inputs))}
         return {
-            numbers[one.input]: np.frombuffer(one.value, numpy_dtype(inputs[one.input].dtype))
-            for one in self.request.samples
-            if one.input in numbers
+            numbers[sample.input]: np.frombuffer(sample.value, numpy_dtype(inputs[sample.input].dtype))
+            for sample in self.request.samples
+            if sample.input in numbers
         }
 
 
@@ -142,7 +142,7 @@ class Service:
         if isinstance(request, JudgeRequest):
             self.send(number, judge_bundle(request.bundle))
             return
-        described = json.dumps([[one.to_json() for one in request.inputs], request.device], sort_keys=True)
+        described = json.dumps([[argument.to_json() for argument in request.inputs], request.device], sort_keys=True)
         key = hashlib.sha256(b"\0".join([self.identity.encode(), request.body, described.encode()])).hexdigest()
         work = Work(number, request, key)
         if not self._answer_from_cache(work):

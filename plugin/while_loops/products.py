@@ -152,8 +152,8 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal_
     # The last node has the product's name.
     nodes = [add("", f"inside_{i}", []) for i in range(len(inside))] + [product.proto]
     _become(nodes[0], "TensorListGetItem", items, element_dtype=dtype)
-    for (op, others), one, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
-        _become(node, FUSED_WITH_PRODUCT[op], [one.name, *others], T=dtype)
+    for (op, others), previous, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
+        _become(node, FUSED_WITH_PRODUCT[op], [previous.name, *others], T=dtype)
     return True
 
 

@@ -97,7 +97,7 @@ def insert_rows(
             for row in ends
             for day in (processes[row["process_id"]]["started_ns"] // DAY_NS, row["ended_ns"] // DAY_NS)
         }
-        | {processes[one.process_id]["started_ns"] // DAY_NS for one in known.values() if one.is_new}
+        | {processes[process.process_id]["started_ns"] // DAY_NS for process in known.values() if process.is_new}
     )
     if changed.get("arm_blocks", 0) > 0:
         for row in entries["arm_blocks"]:
@@ -110,10 +110,10 @@ def insert_rows(
         else:
             # records dropped after a process's end may be of any of its weeks
             late.since(row["process_id"], 0 if AFTER_DEATH in row["facts"] else row["time_ns"])
-    for one in known.values():
-        if one.was_named:
+    for process in known.values():
+        if process.was_named:
             # its model decides which jobs are submissions of one thing, and so groups and the interval of each total
-            late.since(one.process_id, 0)
+            late.since(process.process_id, 0)
     late.mark()
     return Inserted(
         *([(processes[row["process_id"]], row) for row in found] for found in (blocks, ends)),
