@@ -108,7 +108,7 @@ class Kernels:
         self._reverted: set[str] = set()
         """Clusters that are no longer stitched. It holds for each cluster as a whole: a signature with new shapes that comes later
         gets no kernel either."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Clusters for which a line about a failed comparison that did not revert them was already printed."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
@@ -343,8 +343,8 @@ class Kernels:
             self.native.allow(executable.signature, output, bound)
         message = f"{self._difference(executable, report)}: either is right ({answer.line})"
         self.suspicions[executable.cluster] = message
-        if executable.cluster not in self._told and _is_rare(report) and not self.settings.quiet:
-            self._told.add(executable.cluster)
+        if executable.cluster not in self._reported and _is_rare(report) and not self.settings.quiet:
+            self._reported.add(executable.cluster)
             say(message)
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False

@@ -81,9 +81,9 @@ def _clusters_table(kinds: Sequence[ClusterKind]) -> str:
     for kind in kinds:
         texts = cells(kind)
         first = f"{_chip(colour_of(kind.name))}{escape(texts[0])}"
-        told = escape("; ".join([texts[-1], *(scope or "(no name scope)" for scope in kind.scopes)]), quote=True)
+        tooltip = escape("; ".join([texts[-1], *(scope or "(no name scope)" for scope in kind.scopes)]), quote=True)
         rows.append(
-            f'<tr title="{told}">'
+            f'<tr title="{tooltip}">'
             + f"<td class=name>{first}</td>"
             + "".join(_cell("td", escape(texts[k]), k in FIGURES) for k in shown[1:])
             + "</tr>"
