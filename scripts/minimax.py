@@ -116,12 +116,6 @@ def text(value: Any, bits: int) -> str:
     return f"{head}{'.' + digits if digits else ''}p{exponent}{'f' if bits == 24 else ''}"
 
 
-def series(function: Function, count: int = 40) -> Function:
-    """The Taylor polynomial of degree `count` of a function at 0, for use near 0, where the formula loses digits."""
-    terms = mpmath.taylor(function, 0, count)
-    return lambda x: mpmath.polyval(terms[::-1], x)
-
-
 HALF_LN2 = mpmath.log(2) / 2
 ROOT = mpmath.sqrt(2)
 
@@ -198,7 +192,6 @@ def _odd(function: Function, inner: Function) -> Function:
 HALF_PI2 = (mp.pi / 2 + mpf("0.008")) ** 2
 QUARTER_PI2 = (mp.pi / 4 + mpf("0.004")) ** 2
 S2 = ((ROOT - 1) / (ROOT + 1)) ** 2 * mpf("1.0005")
-TINY = mpf("1e-20")
 LOW_F, HIGH_F = ROOT / 2 - 1, ROOT - 1
 ERF_SPLIT32, ERF_SPLIT64 = mpf(1), mpf(1)
 

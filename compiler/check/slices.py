@@ -132,7 +132,8 @@ def need_of(graph: Graph, node: Node) -> Need | None:
 
 
 def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan:
-    """The order in which `graph` is computed. `slice_elements`: elements of the largest node of a slice."""
+    """Which nodes of `graph` are computed in slices, which as a whole, and in what order. `slice_elements`: most elements of the
+    largest node of a slice; a region whose shapes have no cut that fine in common has larger slices."""
     needs: dict[int, Need] = {}
     for i, node in enumerate(graph.nodes):
         found = None if OPS[node.op].is_leaf else need_of(graph, node)

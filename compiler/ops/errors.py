@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ..ir.graph import DType, Node
 from ..support.sequences import zip_strict
-from . import reference as reference
+from . import reference
 from .attributes import gather_numbers, window_of
 
 if TYPE_CHECKING:

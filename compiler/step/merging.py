@@ -27,7 +27,7 @@ from typing import Final
 from ..codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
 from ..ir.graph import Graph
 from ..lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost
-from ..ops.table import GraphError
+from ..ops.infer import GraphError
 from ..targets.targets import GpuTarget
 
 MARGIN: Final = 0.05

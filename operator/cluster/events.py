@@ -27,13 +27,13 @@ class EventStore:
         message. The message is cut to MOST_MESSAGE characters. Statuses 403 (the namespace is terminating), 404 and 409 are
         ignored."""
         metadata = pod["metadata"]
-        told = hashlib.sha256(f"{metadata['uid']} {reason} {message}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{metadata['uid']} {reason} {message}".encode()).hexdigest()[:16]
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {"apiVersion": "v1", "kind": "Pod"} | {key: metadata[key] for key in ("name", "namespace", "uid")}
         body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{metadata['name'][:200]}.{told}", "namespace": metadata["namespace"]},
+            "metadata": {"name": f"{metadata['name'][:200]}.{digest}", "namespace": metadata["namespace"]},
             "involvedObject": about,
             "type": "Warning",
             "reason": reason,

@@ -125,7 +125,11 @@ class Parts:
 
 def handlers(loops: Sequence[ControlLoop]) -> kopf.OperatorRegistry:
     """kopf's registry. loops: the first one makes the reports. There are no handlers of create or delete and no timers: these would
-    put a finalizer on objects, which then could not be deleted while the controller is down."""
+    put a finalizer on objects, which then could not be deleted while the controller is down.
+
+    The handlers raise nothing, except the probe `progress`: it raises kopf.PermanentError if a loop is stalled, by which the liveness
+    endpoint fails, and the kubelet restarts the controller.
+    """
     registry = kopf.OperatorRegistry()
     tasks: list[asyncio.Task[None]] = []
 

@@ -18,7 +18,7 @@ from stitchfleet.telemetry.database import access, partitions
 from stitchfleet.telemetry.database.errors import DatabaseError
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.pod.recording import DAY_NS
-from stitchfleet.telemetry.totals.freezing import freeze, prune
+from stitchfleet.telemetry.totals.freezing import SETTLE_DAYS, freeze, prune
 from stitchfleet.telemetry.totals.weekly import RevisionError, settled_revisions, week_report
 
 from ..cluster.policies import PolicyStore
@@ -34,8 +34,6 @@ IN_EFFECT = "InEffect"
 """Type of the condition in a StitchPolicy's status."""
 
 HOUSEKEEPING_SECONDS = 3600.0
-SETTLE_DAYS = 1
-"""Days after its end at which a week is frozen. Until then, spools that had no connection may deliver its data."""
 STALL_SECONDS = 300.0
 """The loop counts as hanging if the reports of one week take longer than this."""
 

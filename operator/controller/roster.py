@@ -37,7 +37,7 @@ class Roster:
     ) -> None:
         self._metrics = metrics or Metrics()
         self._pods, self._policies, self._events, self._pauses = pods, policies, events, pauses
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._one_writer = threading.Lock()
         self._known_pauses: dict[str, str] = {}
 
@@ -49,7 +49,7 @@ class Roster:
         pods = self._pods.asked()
         for_each(pods, lambda pod: self._look_at(pod, pod["metadata"]["namespace"] in stopped))
         there = {pod["metadata"]["uid"] for pod in pods}
-        self._told = {each for each in self._told if each[0] in there}
+        self._reported = {each for each in self._reported if each[0] in there}
 
     def _look_at(self, pod: Object, is_stopped: bool) -> None:
         metadata = pod["metadata"]
@@ -65,9 +65,9 @@ class Roster:
 
     def _tell_owner(self, pod: Object, reason: str, message: str) -> None:
         key = (pod["metadata"]["uid"], f"{reason} {message}")
-        if message and key not in self._told:
+        if message and key not in self._reported:
             self._events.about_pod(pod, reason, message)
-            self._told.add(key)
+            self._reported.add(key)
 
     def held_by(self, namespace: str, image: str) -> None:
         """Records that a pod of the namespace could not pull the payload's image, so that injection pauses there. Any thread may

@@ -14,7 +14,10 @@ from .policy import UNKNOWN, Admission, Policy
 
 
 def mutate_mpijob(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
-    """A changed copy. Raises KeyError, TypeError or AttributeError for an object of another shape."""
+    """A copy with label and annotations in the pod templates of launcher and workers; equal to `job` if it does not ask for injection
+    (templates.asks). If the launcher's command line names a launch agent, the templates and the job get the annotations by which its
+    pods are left alone. Raises KeyError, TypeError or AttributeError if a job that asks has not the fields of an MPIJob.
+    """
     changed = copy.deepcopy(job)
     if not templates.asks(changed, policy):
         return changed

@@ -67,5 +67,4 @@ STARTER_FILE = f"{IDENTITY_MOUNT}/start"
 COPY = "/stitchfleet-copy"
 """In the payload's image, this program copies the payload and the starter to the given folders. If the payload's image cannot be
 pulled, the controller gives the init container the user's own image, which has no such program."""
-AUDIENCE = "stitchfleet-ingest"
 TOKEN_SECONDS = 3600

@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
+from stitchfleet.telemetry.pod.environment import AUDIENCE
+
 from . import starter
 from .names import (
-    AUDIENCE,
     AUTHORITY,
     CACHE,
     CACHE_VOLUME,

@@ -16,11 +16,13 @@ from .policy import UNKNOWN, Admission, Policy
 
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _INITIALIZERS = ("dataset-initializer", "model-initializer")
-"""Steps of a TrainJob that fetch data or a model, and do not train."""
+"""Values of the label _STEP in the replicated jobs that fetch data or a model, and do not train."""
 
 
 def mutate_trainjob(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
-    """A changed copy (trainer.kubeflow.org/v1alpha1). Raises KeyError, TypeError or AttributeError for an object of another shape."""
+    """A copy of a TrainJob (trainer.kubeflow.org/v1alpha1) with label and annotations in its spec, which its controller copies to the
+    JobSet; equal to `job` if it does not ask for injection (templates.asks). Raises KeyError, TypeError or AttributeError if a job
+    that asks has not the fields of a TrainJob."""
     changed = copy.deepcopy(job)
     if templates.asks(changed, policy):
         templates.mark(changed["spec"], templates.carried(changed, (), admission))
@@ -28,7 +30,10 @@ def mutate_trainjob(job: Object, policy: Policy, admission: Admission = UNKNOWN)
 
 
 def mutate_jobset(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
-    """A changed copy (jobset.x-k8s.io/v1alpha2). Raises KeyError, TypeError or AttributeError for an object of another shape."""
+    """A copy of a JobSet (jobset.x-k8s.io/v1alpha2) with label and annotations in the pod templates of its replicated jobs, except
+    those that only fetch data or a model; equal to `job` if it does not ask for injection (templates.asks). If a launcher's command
+    line names a launch agent, the templates and the JobSet get the annotations by which its pods are left alone. Raises KeyError,
+    TypeError or AttributeError if a job that asks has not the fields of a JobSet."""
     changed = copy.deepcopy(job)
     if not templates.asks(changed, policy):
         return changed

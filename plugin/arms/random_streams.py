@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..base.dtypes import DT_INT32
 from ..graph.placed_graph import device_type
 from ..graph.tf_ops import UNIFORM_BITS
 
@@ -129,8 +130,8 @@ def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
     algorithm = graph.node.add(
         name=f"{node.name}/stitchfleet_algorithm", op="Const", device=node.device, input=[f"^{stream.name}"]
     )
-    algorithm.attr["dtype"].type = 3
-    algorithm.attr["value"].tensor.dtype = 3
+    algorithm.attr["dtype"].type = DT_INT32
+    algorithm.attr["value"].tensor.dtype = DT_INT32
     algorithm.attr["value"].tensor.tensor_shape.SetInParent()
     algorithm.attr["value"].tensor.int_val.append(PHILOX)
     dtype = node.attr["Tout"].type if node.op == "RandomUniformInt" else node.attr["dtype"].type

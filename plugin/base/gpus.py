@@ -13,7 +13,7 @@ from stitchfleet.compiler.targets.cuda_attributes import cuda_attributes
 
 
 @dataclass(frozen=True)
-class Gpu:
+class VisibleGpu:
     """One GPU. capability: its compute capability, (major, minor)."""
 
     name: str
@@ -21,7 +21,7 @@ class Gpu:
     multiprocessors: int
 
 
-def find_gpus(driver: pathlib.Path | None = None) -> list[Gpu]:
+def find_gpus(driver: pathlib.Path | None = None) -> list[VisibleGpu]:
     """The GPUs that this process may use. driver: the driver's library; None: libcuda.so.1. Raises OSError with one line if there is
     no driver, or if it returns an error."""
     library = ctypes.CDLL(str(driver or "libcuda.so.1"))
@@ -47,5 +47,5 @@ def find_gpus(driver: pathlib.Path | None = None) -> list[Gpu]:
             call("cuDeviceGetAttribute", ctypes.byref(value), cuda_attributes()[figure], device)
             figures.append(value.value)
         major, minor, multiprocessors = figures
-        found.append(Gpu(name.value.decode(errors="replace"), (major, minor), multiprocessors))
+        found.append(VisibleGpu(name.value.decode(errors="replace"), (major, minor), multiprocessors))
     return found

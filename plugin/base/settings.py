@@ -13,16 +13,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from stitchfleet.telemetry.pod.folders import default_cache
 from stitchfleet.telemetry.pod.spool import KEEP_DAYS
 
 PREFIX = "STITCHFLEET_"
 BOOTSTRAP = pathlib.Path(__file__).parents[1] / "bootstrap"
 """The first folder on a job's PYTHONPATH. It is removed from that of our helper processes."""
-
-
-def _default_cache() -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(base) / "stitchfleet"
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Settings:
             "stitch ops that run TensorFlow's operators, never a kernel (a self-test of the rewritten graph)"
         },
     )
-    cache: pathlib.Path = field(default_factory=_default_cache, metadata={"help": "folder of kernels and native code"})
+    cache: pathlib.Path = field(default_factory=default_cache, metadata={"help": "folder of kernels and native code"})
     payload: pathlib.Path | None = field(
         default=None,
         metadata={"help": "folder with prebuilt native code, as in a pod's payload; used if the cache has none"},

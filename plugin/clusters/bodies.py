@@ -19,13 +19,14 @@ from typing import Any
 
 from stitchfleet.compiler.support.sequences import zip_strict
 
+from ..base.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
-from ..graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
 from . import rare_data
-from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
+from .demands import GATHERS, add_demand, add_zeros, batch_dims, both
 
 FUNCTION = "stitchfleet_body"
 INTEGERS_ON_DEVICE = "experimental_ints_on_device"
@@ -62,12 +63,12 @@ class BodyBuilder:
         library, function = self._begin(types, result_types)
         if self._is_on_gpu:
             function.attr[INTEGERS_ON_DEVICE].b = True
-        whole = {one.last: one for one in fused.find(self.graph, self.names.keys(), results)}
-        parts = {part for one in whole.values() for part in one.parts}
+        whole = {operator.last: operator for operator in fused.find(self.graph, self.names.keys(), results)}
+        parts = {part for operator in whole.values() for part in operator.parts}
         sources = {
-            port: self._output(self.names[one.last], one.original, output)
-            for one in whole.values()
-            for port, output in one.moved.items()
+            port: self._output(self.names[operator.last], operator.original, output)
+            for operator in whole.values()
+            for port, output in operator.moved.items()
         }
 
         def source(port: Port) -> str:
@@ -117,7 +118,7 @@ class BodyBuilder:
             if i in demanding:
                 operands = [source(port) for port in node.inputs]
                 demands.append(add_demand(function, name, self.graph, i, operands))
-            if node.op == "ReadVariableOp":
+            if node.op == READ_VARIABLE:
                 values[Port(i, 0)] = current[node.inputs[0]]
             elif node.op == "AssignVariableOp":
                 current[node.inputs[0]] = source(node.inputs[1])
@@ -159,7 +160,7 @@ class BodyBuilder:
         if demands:
             conjunction = Expressions(function, "demands", DT_BOOL)
             function.ret[f"r{len(results) + len(written)}"] = functools.reduce(
-                lambda one, other: both(conjunction, one, other), demands
+                lambda first, second: both(conjunction, first, second), demands
             )
         return bytes(library.SerializeToString(deterministic=True))
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from stitchfleet.compiler.step import scopes
 from stitchfleet.compiler.support.sequences import zip_strict
 
+from ..base.dtypes import DT_BOOL, DT_INT32, KERNEL_DTYPES, WIDE_FLOATS
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph import control_flow, fused
-from ..graph.dtypes import DT_BOOL, DT_INT32
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import (
     COMPILED_BY_XLA,
-    KERNEL_DTYPES,
     RANDOM_UNIFORM,
     UNCOUNTED,
     OpRule,
@@ -193,7 +193,7 @@ def find_clusters(
         key=key,
         caps=scopes.Caps(remote_distance=REMOTE_DISTANCE),
         remote=remote if remote is not None else any(node.device_type == "GPU" for node in graph.nodes),
-        pays=lambda one, other: remote or graph.nodes[one[0]].device_type == "GPU",
+        pays=lambda first, second: remote or graph.nodes[first[0]].device_type == "GPU",
     )
     made = [_make_cluster(graph, definitions, group, min_ops, plan) for group in found.clusters]
     clusters = [cluster for cluster in made if cluster is not None]
@@ -284,7 +284,7 @@ def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpD
     """Why an operator stays in TensorFlow on a GPU: its results there differ from those on the CPU, which the kernels reproduce."""
     if node.op == RANDOM_UNIFORM or node.op.startswith(("FusedBatchNorm", "DepthwiseConv")) or is_product(node.op):
         return "its numbers on a GPU are a library's own"
-    if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in (1, 2):
+    if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in WIDE_FLOATS:
         return "of floats it goes once along the dimension"
     if demands.has_demand(graph, node.index) and not demands.is_defined_on_gpu(graph, node.index):
         return "what it computes on a GPU for operands that the processor refuses is not documented"
@@ -297,7 +297,7 @@ def _rule(node: GraphNode) -> OpRule:
     """The row of a member of a cluster."""
     if node.op in updates.ASSIGNS:
         return _ASSIGN_RULE
-    if node.op == updates.READ:
+    if node.op == READ_VARIABLE:
         return _READ_RULE
     return rule_of(node.proto) or _APPLY_RULE
 
@@ -498,7 +498,7 @@ def _label(counts: collections.Counter[str]) -> str:
         return "optimizer"
     if have & {"Sum", "Mean", "Max", "Min", "BiasAddGrad", "Prod"}:
         return "reduce"
-    if have & {"GatherV2", demands.RESOURCE_GATHER}:
+    if have & {"GatherV2", RESOURCE_GATHER}:
         return "gather"
     if have & _MOVEMENTS:
         return "movement"

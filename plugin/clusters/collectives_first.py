@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.dtypes import REFERENCES
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph
 from ..ranks.collectives import BRANCHES, COLLECTIVES
 from .rewrite import OUR_OPS, UPDATE_OP
@@ -28,8 +29,6 @@ HAND_ON_OP = "StitchfleetHandOn"
 MOST_BETWEEN = 4
 """Most operators on a path from a result with several readers to a collective: a product, a reshape, a scale, a branch."""
 _CONTROL_FLOW = frozenset((*BRANCHES, "Merge", "Enter", "Exit", "NextIteration", "LoopCond"))
-_REFERENCES = 100
-"""DataType numbers above it are references to variables (types.proto)."""
 
 
 def hand_on_first(graph: Any) -> int:
@@ -73,7 +72,7 @@ def _types_of_outputs(node: GraphNode, definitions: OpDefinitions) -> list[int] 
     if node.op in _CONTROL_FLOW or not node.inputs or definitions.is_stateful(node.op):
         return None
     types = [dtype for _, _, dtype in definitions.outputs(node.proto)]
-    return None if any(dtype > _REFERENCES for dtype in types) else types
+    return None if any(dtype > REFERENCES for dtype in types) else types
 
 
 def _outputs_read(graph: PlacedGraph, index: int, readers: set[int]) -> list[int]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..base.dtypes import INDEX_INTEGERS
 from ..graph.batch_products import BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
 from ..graph.tf_ops import RULES, rule_of
@@ -39,7 +40,6 @@ _NAMED_BY = {
 _PRODUCTS = frozenset(
     ("MatMul", "_FusedMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", BATCH_PRODUCT_OP, SUM_OF_PRODUCTS_OP)
 )
-_INTEGERS = (3, 9)
 
 
 def decided_by_data(graph: PlacedGraph, definitions: OpDefinitions, order: Sequence[int]) -> frozenset[int]:
@@ -63,7 +63,9 @@ def decided_by_data(graph: PlacedGraph, definitions: OpDefinitions, order: Seque
         counts = node.op in ("Shape", "ShapeN", "Size") and any(port in extents for port in node.inputs)
         if counts or any(port in integers for port in node.inputs):
             types = (dtype for _, _, dtype in definitions.outputs(node.proto))
-            integers.update(port for port, dtype in zip(outputs, types) if dtype in _INTEGERS and port not in extents)
+            integers.update(
+                port for port, dtype in zip(outputs, types) if dtype in INDEX_INTEGERS and port not in extents
+            )
     return frozenset(found)
 
 

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.dtypes import DT_BOOL, DT_INT32, INDEX_INTEGERS, INTEGERS
+from ..base.op_names import RESOURCE_GATHER
 from ..graph.apply_ops import Expressions
-from ..graph.dtypes import DT_BOOL, DT_INT32, DT_INT64
 from ..graph.placed_graph import NodeDef, PlacedGraph, small_constant
 
-INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
-RESOURCE_GATHER = "ResourceGather"
 GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))
 
 _DIVISIONS = frozenset("Div FloorDiv FloorMod TruncateDiv TruncateMod Mod".split())
@@ -53,7 +52,7 @@ def has_demand(graph: PlacedGraph, index: int) -> bool:
 def why_not(graph: PlacedGraph, index: int) -> str | None:
     """Why the demand of an operator cannot be computed, for people; None if it can, or if the operator has none."""
     node = graph.nodes[index].proto
-    if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in (DT_INT32, DT_INT64):
+    if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in INDEX_INTEGERS:
         return "an element type that its kernel does not have"
     if node.op == "GatherV2" and small_constant(graph, index, 2) is None:
         return "its axis is not a constant"
@@ -149,16 +148,16 @@ def batch_dims(node: NodeDef) -> int:
     return int(node.attr["batch_dims"].i) if "batch_dims" in node.attr else 0
 
 
-def both(expressions: Expressions, one: str, other: str) -> str:
+def both(expressions: Expressions, first: str, second: str) -> str:
     """The conjunction of two bool tensors."""
-    return f"{expressions.bare('LogicalAnd', one, other).name}:z:0"
+    return f"{expressions.bare('LogicalAnd', first, second).name}:z:0"
 
 
 def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:
     """The extent of an axis (negative: from the end) as a scalar of `dtype`."""
-    one = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
-    one.attr["shrink_axis_mask"].i = 1
-    return f"{one.name}:output:0"
+    extent = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
+    extent.attr["shrink_axis_mask"].i = 1
+    return f"{extent.name}:output:0"
 
 
 def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -> str:

@@ -38,13 +38,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..base.dtypes import DT_BFLOAT16, DT_BOOL, DT_DOUBLE, DT_FLOAT, DT_HALF, DT_INT32, DT_INT64, WIDE_FLOATS
 from ..graph.apply_ops import Expressions
-from ..graph.dtypes import DT_BOOL
 from ..graph.placed_graph import PlacedGraph
 
-_LARGEST: Final = {1: 3.4028234663852886e38, 2: 1.7976931348623157e308, 14: 3.3895313892515355e38, 19: 65504.0}
+_LARGEST: Final = {
+    DT_FLOAT: 3.4028234663852886e38,
+    DT_DOUBLE: 1.7976931348623157e308,
+    DT_BFLOAT16: 3.3895313892515355e38,
+    DT_HALF: 65504.0,
+}
 """DataType number of a floating-point type -> its largest finite number."""
-_INTEGER_BITS: Final = {3: 31, 9: 63}
+_INTEGER_BITS: Final = {DT_INT32: 31, DT_INT64: 63}
 
 
 class _Floats:
@@ -56,9 +61,9 @@ class _Floats:
 
     def number(self, value: float) -> str:
         """A scalar constant; one of 16 bits is cast from float32."""
-        if self.dtype in (1, 2):
+        if self.dtype in WIDE_FLOATS:
             return self.nodes.constant(value)
-        return self.nodes.cast(self.nodes.of(1).constant(value), 1, self.dtype)
+        return self.nodes.cast(self.nodes.of(DT_FLOAT).constant(value), DT_FLOAT, self.dtype)
 
     def op(self, name: str, *operands: str) -> str:
         """The binary operator `name`, or Abs."""

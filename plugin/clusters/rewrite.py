@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ..base.dtypes import DT_RESOURCE
 from ..graph import fused
 from ..graph.control_flow import topological_order
-from ..graph.dtypes import DT_RESOURCE
 from ..graph.placed_graph import PlacedGraph, Port, device_type
 from ..graph.tf_ops import MAX_CONST_BYTES
 from .clusters import Cluster

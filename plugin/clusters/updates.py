@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..base.dtypes import KERNEL_DTYPES
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph.apply_ops import APPLY, APPLY_DTYPES
 from ..graph.placed_graph import PlacedGraph, Port
-from ..graph.tf_ops import ELEMENT_WISE, KERNEL_DTYPES
-from .demands import RESOURCE_GATHER, has_demand
+from ..graph.tf_ops import ELEMENT_WISE
+from .demands import has_demand
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
-READ = "ReadVariableOp"
 WRITES = ASSIGNS | APPLY.keys()
-VARIABLE_OPS = WRITES | {READ, RESOURCE_GATHER}
+VARIABLE_OPS = WRITES | {READ_VARIABLE, RESOURCE_GATHER}
 
 
 def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
@@ -62,7 +63,7 @@ def find_members(
         readers = {consumer for consumer, _ in graph.consumers[i]}
         if i in members or not readers or not readers <= members:
             continue
-        if node.op == READ:
+        if node.op == READ_VARIABLE:
             stays = node.name in preserve or node.inputs[0] not in written
         else:
             # If an operator raised an error, the variables written in place could not be restored.

@@ -29,7 +29,7 @@ from ..native.library import (
 )
 from ..ranks import exchange
 from ..ranks.meeting import STORE_VARIABLE, KeptStore
-from ..ranks.store import Store, StoreError
+from ..ranks.store import ScopedStore, StoreError
 from ..ranks.world import World, agree_on_run_id
 from ..reporting import summaries
 from ..reporting.summary_text import print_summaries
@@ -211,12 +211,12 @@ def keep_store(world: World) -> KeptStore | None:
     return kept
 
 
-def _store_of_ranks(world: World, own: Sequence[Mapping[str, Any]]) -> Store | None:
+def _store_of_ranks(world: World, own: Sequence[Mapping[str, Any]]) -> ScopedStore | None:
     """The store over which the ranks have agreed: the launcher's, or the one that this rank's summaries, `own`, name."""
     if world.store is not None:
-        return Store(*world.store, f"stitchfleet-{environment.RUN_ID.read()}")
+        return ScopedStore(*world.store, f"stitchfleet-{environment.RUN_ID.read()}")
     place = next((summary["store_of_ranks"] for summary in own if summary.get("store_of_ranks")), None)
-    return Store(*place) if place is not None else None
+    return ScopedStore(*place) if place is not None else None
 
 
 def _can_store() -> bool:

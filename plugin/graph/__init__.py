@@ -1,7 +1,7 @@
 """TensorFlow graphs, as GraphDefs offered for optimization.
 
 placed_graph       a graph with its nodes, ports and devices; control_flow: frames, deadness and order
-tf_ops             what lowering each operator needs; dtypes: numbers of DataType
+tf_ops             what lowering each operator needs
 apply_ops          formulas of fused optimizer operators; fused: splits operators that TensorFlow has fused
 memory_bound       memory-bound matrix products, which a cluster may have; small_products: and small ones in loops
 batch_products, convolution_gradients: give batches of matrix products, and gradients of convolutions, a second kernel, of which

@@ -11,9 +11,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.dtypes import (
+    DT_DOUBLE,
+    DT_FLOAT,
+    DT_INT8,
+    DT_INT16,
+    DT_INT32,
+    DT_INT64,
+    DT_UINT8,
+    DT_UINT16,
+    DT_UINT32,
+    DT_UINT64,
+    WIDE_FLOATS,
+)
+
 _VALUES = {
-    **{1: "float_val", 2: "double_val", 9: "int64_val", 22: "uint32_val", 23: "uint64_val"},
-    **dict.fromkeys((3, 4, 5, 6, 17), "int_val"),
+    DT_FLOAT: "float_val",
+    DT_DOUBLE: "double_val",
+    DT_INT64: "int64_val",
+    DT_UINT32: "uint32_val",
+    DT_UINT64: "uint64_val",
+    **dict.fromkeys((DT_INT8, DT_INT16, DT_INT32, DT_UINT8, DT_UINT16), "int_val"),
 }
 """DataType number -> the field of a TensorProto that holds its elements."""
 
@@ -63,7 +81,7 @@ class Expressions:
         if isinstance(value, list):
             tensor.tensor_shape.dim.add(size=len(value))
         getattr(tensor, _VALUES[self._dtype]).extend(
-            elements if self._dtype in (1, 2) else [int(element) for element in elements]
+            elements if self._dtype in WIDE_FLOATS else [int(element) for element in elements]
         )
         return f"{node.name}:output:0"
 
@@ -224,5 +242,5 @@ APPLY: dict[str, ApplyRule] = {
     "ResourceApplyRMSProp": ApplyRule(("var", "ms", "mom"), _rmsprop),
     "ResourceApplyCenteredRMSProp": ApplyRule(("var", "mg", "ms", "mom"), _centered_rmsprop),
 }
-APPLY_DTYPES = frozenset((1, 2))
+APPLY_DTYPES = WIDE_FLOATS
 """DataType numbers for which the formulas hold: in half precision TensorFlow's kernels round intermediate values, and ours do not."""

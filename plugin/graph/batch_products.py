@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from .dtypes import PRODUCT_FLOATS
-from .memory_bound import MARK, OperandShapes, Shape
-from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
+from ..base.dtypes import PRODUCT_FLOATS
+from .memory_bound import MARK, OperandShapes, PartialShape
+from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
 
 BATCH_PRODUCT_OP: Final = "StitchfleetBatchMatMulV2"
@@ -26,11 +26,13 @@ LEAST_OPERATIONS: Final = 1 << 20
 """A batch with fewer multiply-adds stays, if its extents are known: it takes some ten microseconds."""
 
 
-def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandShapes, preserve: Collection[str]) -> int:
+def give_second_kernels(
+    graph: Any, refusal_of: RefusalOf, operand_shapes: OperandShapes, preserve: Collection[str]
+) -> int:
     """Replaces the batches of products that one product can compute, in a placed GraphDef, in place. Returns their number.
 
-    refusal: if it gives a reason, the batch stays. operand_shapes: what is known of the shapes in the graph as it is given. preserve:
-    names of nodes that must stay.
+    refusal_of: if it gives a reason, the batch stays. operand_shapes: what is known of the shapes in the graph as it is given.
+    preserve: names of nodes that must stay.
     """
     if not any(node.op == _PRODUCT for node in graph.node):
         return 0
@@ -48,7 +50,7 @@ def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandSha
             continue
         if node.proto.attr["adj_x"].b:
             total = _sum_over_batches(placed, node, first, second, preserve)
-            if total is not None and _replace_sum(placed, node, total, refusal):
+            if total is not None and _replace_sum(placed, node, total, refusal_of):
                 vanished.add(node.index)
                 count += 1
         elif len(first) >= 3 and len(second) <= len(first) and all(extent == 1 for extent in second[:-2]):
@@ -57,7 +59,7 @@ def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandSha
             made.attr["product"].s = serialized(without_inputs(node.proto))
             for name in ("grad_x", "grad_y"):  # attributes of newer versions of TensorFlow
                 made.attr.pop(name, None)
-            count += replace(node.proto, made, refusal)
+            count += replace(node.proto, made, refusal_of)
     for index in sorted(vanished, reverse=True):
         del graph.node[index]
     return count
@@ -68,7 +70,7 @@ def _is_plain(node: GraphNode) -> bool:
     return node.device_type == "CPU" and attributes["T"].type in PRODUCT_FLOATS and MARK not in attributes
 
 
-def _is_small(node: GraphNode, first: Shape, second: Shape) -> bool:
+def _is_small(node: GraphNode, first: PartialShape, second: PartialShape) -> bool:
     """Whether it surely has less than LEAST_OPERATIONS multiply-adds. `second` is a matrix, or has the batches of `first`."""
     if len(first) < 2 or len(second) < 2 or min((*first, *second)) < 0:
         return False
@@ -79,7 +81,7 @@ def _is_small(node: GraphNode, first: Shape, second: Shape) -> bool:
 
 
 def _sum_over_batches(
-    placed: PlacedGraph, node: GraphNode, first: Shape, second: Shape, preserve: Collection[str]
+    placed: PlacedGraph, node: GraphNode, first: PartialShape, second: PartialShape, preserve: Collection[str]
 ) -> GraphNode | None:
     """The Sum over all batches that alone reads a product whose operands have the same batches and rows; None if there is none."""
     if node.proto.attr["adj_y"].b or len(first) < 3 or first[:-1] != second[:-1] or -1 in first[:-1]:
@@ -97,7 +99,7 @@ def _sum_over_batches(
     return total if batches == list(range(len(first) - 2)) else None
 
 
-def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refusal: Refusal) -> bool:
+def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refusal_of: RefusalOf) -> bool:
     """Makes a Sum one of our ops, which reads the operands of the product that it read. Returns whether it did."""
     made = copy_of(total.proto)
     made.op = SUM_OF_PRODUCTS_OP
@@ -110,4 +112,4 @@ def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refu
         made.attr.pop(name, None)
     made.attr["product"].s = serialized(without_inputs(product.proto))
     made.attr["sum"].s = serialized(without_inputs(total.proto))
-    return replace(total.proto, made, refusal)
+    return replace(total.proto, made, refusal_of)

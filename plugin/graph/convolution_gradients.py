@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .dtypes import WIDE_FLOATS
-from .memory_bound import OperandShapes, Shape
-from .node_defs import Refusal, copy_of, replace
+from ..base.dtypes import WIDE_FLOATS
+from .memory_bound import OperandShapes, PartialShape
+from .node_defs import RefusalOf, copy_of, replace
 from .placed_graph import device_type
 
 _PREFIX = "Stitchfleet"
 _INPUT, _FILTER = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 
 
-def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandShapes) -> int:
+def give_second_kernels(graph: Any, refusal_of: RefusalOf, operand_shapes: OperandShapes) -> int:
     """Replaces the gradients of convolutions that two kernels can compute, in a placed GraphDef, in place. Returns their number.
 
-    refusal: if it gives a reason, the gradient stays. operand_shapes: what is known of the shapes in the graph as it is given.
+    refusal_of: if it gives a reason, the gradient stays. operand_shapes: what is known of the shapes in the graph as it is given.
     """
     gradients = [node for node in graph.node if node.op in (_INPUT, _FILTER) and _is_plain(node)]
     if not gradients:
@@ -37,7 +37,7 @@ def give_second_kernels(graph: Any, refusal: Refusal, operand_shapes: OperandSha
     for node in gradients:
         taps = _constant_taps(constants, node) if node.op == _FILTER else _taps(shapes.get(node.name, ()))
         if taps is not None and _add_second_kernel(changed := copy_of(node), taps):
-            count += replace(node, changed, refusal)
+            count += replace(node, changed, refusal_of)
     return count
 
 
@@ -63,7 +63,7 @@ def _constant_taps(constants: Mapping[str, Any], node: Any) -> tuple[int, int] |
     return (sizes[0], sizes[1]) if len(sizes) == 4 else None
 
 
-def _taps(operands: Sequence[Shape | None]) -> tuple[int, int] | None:
+def _taps(operands: Sequence[PartialShape | None]) -> tuple[int, int] | None:
     """Height and width of the filter of an input's gradient with such operands; None if they are not known."""
     if len(operands) != 3 or operands[1] is None or len(operands[1]) != 4 or min(operands[1][:2]) < 1:
         return None

@@ -21,13 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from ..base.dtypes import DT_INT32, WIDE_FLOATS
 from .memory_bound import MARK, letters_of
-from .node_defs import Refusal, copy_of, replace, serialized, without_inputs
+from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import device_type
 
 EINSUM_OP: Final = "StitchfleetEinsum"
-_INT32: Final = 3
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,18 @@ def factors(equation: str) -> Factors | None:
     )
 
 
-def _in_order(operand: str, one: str, other: str) -> str:
-    return one + other if operand.index(one) < operand.index(other) else other + one
+def _in_order(operand: str, first: str, second: str) -> str:
+    return first + second if operand.index(first) < operand.index(second) else second + first
 
 
-def expand(graph: Any, refusal: Refusal) -> int:
-    """Replaces the einsums of a placed GraphDef that qualify (see the module), in place. Returns their number. refusal: if it
+def expand(graph: Any, refusal_of: RefusalOf) -> int:
+    """Replaces the einsums of a placed GraphDef that qualify (see the module), in place. Returns their number. refusal_of: if it
     returns a reason for the new op, the einsum stays."""
     count = 0
     for node in [node for node in graph.node if node.op == "Einsum" and _is_plain(node)]:
         found = factors(node.attr["equation"].s.decode())
         if found is not None:
-            count += _expand(graph, node, found, refusal)
+            count += _expand(graph, node, found, refusal_of)
     return count
 
 
@@ -93,7 +92,7 @@ def _is_plain(node: Any) -> bool:
     return device_type(node.device) == "CPU" and node.attr["T"].type in WIDE_FLOATS and MARK not in node.attr
 
 
-def _expand(graph: Any, node: Any, found: Factors, refusal: Refusal) -> bool:
+def _expand(graph: Any, node: Any, found: Factors, refusal_of: RefusalOf) -> bool:
     """Makes a product of an einsum. Returns whether it did."""
     name = str(node.name)
     data = [text for text in node.input if not text.startswith("^")]
@@ -116,7 +115,7 @@ def _expand(graph: Any, node: Any, found: Factors, refusal: Refusal) -> bool:
     product.attr["adj_x"].b, product.attr["adj_y"].b = found.adj_x, found.adj_y
     product.attr["permutation"].list.i.extend(_permutation(found.result, found.product))
     product.attr["einsum"].s = serialized(without_inputs(node))
-    if not replace(node, product, refusal):
+    if not replace(node, product, refusal_of):
         return False
     if not is_last:
         last, constant = _transpose(node, name, product.name, found.product, found.result, product.name)
@@ -137,9 +136,9 @@ def _transpose(node: Any, name: str, source: str, given: str, wanted: str, ancho
     constant, made = type(node)(), type(node)()
     constant.name, constant.op, constant.device = f"{name}/stitchfleet_permutation", "Const", node.device
     constant.input.append("^" + anchor.partition(":")[0])
-    constant.attr["dtype"].type = _INT32
+    constant.attr["dtype"].type = DT_INT32
     constant.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(_permutation(given, wanted), dtype="int32"))
     made.name, made.op, made.device = name, "Transpose", node.device
     made.input.extend([source, constant.name])
-    made.attr["T"].type, made.attr["Tperm"].type = node.attr["T"].type, _INT32
+    made.attr["T"].type, made.attr["Tperm"].type = node.attr["T"].type, DT_INT32
     return made, constant

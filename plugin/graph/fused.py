@@ -202,25 +202,25 @@ def restore(graph: Any) -> int:
     gone: set[str] = set()
     renamed: dict[str, str] = {}
     waits: dict[str, str] = {}
-    for one in found:
-        node = placed.nodes[one.last].proto
-        members = [placed.nodes[i].proto for i in (*one.parts, one.last)]
+    for operator in found:
+        node = placed.nodes[operator.last].proto
+        members = [placed.nodes[i].proto for i in (*operator.parts, operator.last)]
         inside = {member.name for member in members}
         control = [
             text for member in members for text in member.input if text.startswith("^") and text[1:] not in inside
         ]
         operands = [
             f"{placed.nodes[port.node].name}:{port.index}" if port.index else placed.nodes[port.node].name
-            for port in one.inputs
+            for port in operator.inputs
         ]
-        for port, output in one.moved.items():
-            if port.node != one.last:
+        for port, output in operator.moved.items():
+            if port.node != operator.last:
                 renamed[f"{placed.nodes[port.node].name}:{port.index}"] = f"{node.name}:{output}"
-        for part in one.parts:
+        for part in operator.parts:
             gone.add(placed.nodes[part].name)
             waits[f"^{placed.nodes[part].name}"] = f"^{node.name}"
         device = node.device
-        node.CopyFrom(one.original)
+        node.CopyFrom(operator.original)
         node.device = device
         del node.input[:]
         node.input.extend([*operands, *dict.fromkeys(control)])

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .dtypes import WIDE_FLOATS
+from ..base.dtypes import WIDE_FLOATS
 
 MARK: Final = "_stitchfleet_memory_bound"
 """Attribute of such a product in a prepared graph."""
-Shape = tuple[int, ...]
+PartialShape = tuple[int, ...]
 """Extents of a tensor. An unknown extent is negative; unknown extents that are certainly equal have the same number below
 -1."""
-OperandShapes = Callable[[Sequence[str]], Mapping[str, Sequence["Shape | None"]]]
+OperandShapes = Callable[[Sequence[str]], Mapping[str, Sequence["PartialShape | None"]]]
 """Maps names of nodes to the shapes of each node's operands (None: unknown rank). Nodes whose shapes TensorFlow cannot infer
 are left out."""
 
@@ -46,13 +46,13 @@ class _Extents:
     """The extents of a product's dimensions: those that both operands and the result have, those of the first and of the second
     operand that the result has, and those that are summed over."""
 
-    batch: Shape
-    first: Shape
-    second: Shape
-    summed: Shape
+    batch: PartialShape
+    first: PartialShape
+    second: PartialShape
+    summed: PartialShape
 
 
-def _is_memory_bound(node: Any, operands: Sequence[Shape | None]) -> bool:
+def _is_memory_bound(node: Any, operands: Sequence[PartialShape | None]) -> bool:
     shapes = [shape for shape in operands if shape is not None]
     extents = _EXTENTS[node.op](node, *shapes) if len(shapes) == len(operands) == 2 else None
     if extents is None:
@@ -62,11 +62,11 @@ def _is_memory_bound(node: Any, operands: Sequence[Shape | None]) -> bool:
     return not _are_ones(extents.batch) and (_are_ones(extents.first) or _are_ones(extents.second))
 
 
-def _are_ones(extents: Shape) -> bool:
+def _are_ones(extents: PartialShape) -> bool:
     return all(extent == 1 for extent in extents)
 
 
-def _of_matrices(node: Any, first: Shape, second: Shape) -> _Extents | None:
+def _of_matrices(node: Any, first: PartialShape, second: PartialShape) -> _Extents | None:
     """Of MatMul and BatchMatMul. None if the batches are not surely equal: if one were broadcast, XLA would make one product of
     several."""
     if min(len(first), len(second)) < 2 or first[:-2] != second[:-2] or -1 in first[:-2]:
@@ -84,7 +84,7 @@ def letters_of(equation: str) -> list[str]:
     return [*operands.split(","), result]
 
 
-def _of_einsum(node: Any, first: Shape, second: Shape) -> _Extents | None:
+def _of_einsum(node: Any, first: PartialShape, second: PartialShape) -> _Extents | None:
     """Of an Einsum whose every letter is in two of its three lists, once in each."""
     letters = letters_of(node.attr["equation"].s.decode())
     if len(letters) != 3 or any(not word.isalpha() and word for word in letters):
@@ -95,13 +95,13 @@ def _of_einsum(node: Any, first: Shape, second: Shape) -> _Extents | None:
         return None
     sizes = [dict(zip(word, shape)) for word, shape in zip(letters, (first, second))]
 
-    def extents(side: int, kept: set[str]) -> Shape:
+    def extents(side: int, kept: set[str]) -> PartialShape:
         return tuple(size for letter, size in sizes[side].items() if letter in kept)
 
     return _Extents(extents(0, x & y & z), extents(0, x - y), extents(1, y - x), extents(0, (x & y) - z))
 
 
-_EXTENTS: Final[Mapping[str, Callable[[Any, Shape, Shape], _Extents | None]]] = {
+_EXTENTS: Final[Mapping[str, Callable[[Any, PartialShape, PartialShape], _Extents | None]]] = {
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2"), _of_matrices),
     "Einsum": _of_einsum,
 }

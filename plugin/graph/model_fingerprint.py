@@ -11,8 +11,8 @@ from typing import Any
 
 from stitchfleet.telemetry.pod.recording import GRAPH
 
-_FLOATS = frozenset({1, 2, 14, 19})
-"""DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF (tensorflow/core/framework/types.proto)."""
+from ..base.dtypes import FLOATS
+from ..base.op_names import VARIABLES
 
 
 def model_fingerprint(graph: Any) -> str:
@@ -29,7 +29,7 @@ def _variables(node: Any) -> list[str]:
     if node.op == "_Arg" and "_handle_shapes" in node.attr and "_handle_dtypes" in node.attr:
         types, shapes = node.attr["_handle_dtypes"].list.type, node.attr["_handle_shapes"].list.shape
         return [_words(dtype, shape) for dtype, shape in zip(types, shapes)]
-    if node.op in ("VarHandleOp", "VariableV2", "Variable") and "shape" in node.attr:
+    if node.op in VARIABLES and "shape" in node.attr:
         return [_words(node.attr["dtype"].type, node.attr["shape"].shape)]
     return []
 
@@ -39,7 +39,7 @@ def _large_constants(node: Any) -> list[str]:
         return []
     value = node.attr["value"].tensor
     shape = value.tensor_shape
-    return [_words(value.dtype, shape)] if value.dtype in _FLOATS and len(shape.dim) >= 2 else []
+    return [_words(value.dtype, shape)] if value.dtype in FLOATS and len(shape.dim) >= 2 else []
 
 
 def _words(dtype: int, shape: Any) -> str:

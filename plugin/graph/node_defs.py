@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Refusal = Callable[[bytes], str]
+RefusalOf = Callable[[bytes], str]
 """Maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can."""
 
 
@@ -29,11 +29,11 @@ def serialized(node: Any) -> bytes:
     return bytes(node.SerializeToString(deterministic=True))
 
 
-def replace(node: Any, made: Any, refusal: Refusal) -> bool:
+def replace(node: Any, made: Any, refusal_of: RefusalOf) -> bool:
     """Makes a node of a graph equal to `made`, unless TensorFlow cannot create the operator of `made`. Returns whether it did.
     `made` loses its colocation constraint."""
     made.attr.pop("_class", None)
-    if refusal(bytes(made.SerializeToString())):
+    if refusal_of(bytes(made.SerializeToString())):
         return False
     node.CopyFrom(made)
     return True

@@ -15,10 +15,10 @@ from typing import Any
 
 from stitchfleet.compiler.hlo.small_products import is_small
 
+from ..base.dtypes import WIDE_FLOATS
 from . import fused
 from .control_flow import analyse
-from .dtypes import WIDE_FLOATS
-from .memory_bound import MARK, OperandShapes, Shape
+from .memory_bound import MARK, OperandShapes, PartialShape
 from .placed_graph import PlacedGraph, device_type
 
 _PRODUCTS = ("MatMul", "_FusedMatMul")
@@ -60,7 +60,7 @@ def _is_plain(node: Any) -> bool:
     )
 
 
-def _is_small(node: Any, operands: Sequence[Shape | None]) -> bool:
+def _is_small(node: Any, operands: Sequence[PartialShape | None]) -> bool:
     if len(operands) < 2 or operands[0] is None or operands[1] is None:
         return False
     first, second = operands[0], operands[1]

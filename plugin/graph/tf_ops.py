@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, WIDE_FLOATS
+from ..base.dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, INTEGERS, WIDE_FLOATS
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from .memory_bound import MARK
 
 
@@ -23,7 +24,7 @@ class OpRule:
     free: the result is the operand's buffer with another shape. It costs nothing in TensorFlow, so it is not worth a kernel.
     shape_only: the result depends on the operands' shapes, not on their elements.
     weight: the number of element-wise operators that it counts as; 0 if it computes nothing.
-    dtypes: the result dtypes that are supported (DataType numbers); None: all KERNEL_DTYPES.
+    dtypes: the result dtypes that are supported (DataType numbers); None: all of base.dtypes.KERNEL_DTYPES.
     """
 
     values: tuple[int, ...] = ()
@@ -95,7 +96,7 @@ RULES: dict[str, OpRule] = {
     **_rows("Range", OpRule(values=(0, 1, 2))),
     **_rows("OneHot", OpRule(values=(1,))),
     # In half precision TensorFlow's kernel rounds each partial sum, XLA's lowering only the results.
-    **_rows("Cumsum Cumprod", OpRule(values=(1,), weight=2, dtypes=frozenset((1, 2, 3, 4, 5, 6, 9, 17, 22, 23)))),
+    **_rows("Cumsum Cumprod", OpRule(values=(1,), weight=2, dtypes=WIDE_FLOATS | INTEGERS)),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
     **_rows("MaxPool AvgPool", OpRule(weight=4)),
     "DepthwiseConv2dNative": OpRule(weight=8, dtypes=WIDE_FLOATS),
@@ -104,7 +105,7 @@ RULES: dict[str, OpRule] = {
     "AvgPoolGrad": OpRule(values=(0,), weight=4),
     # clusters/demands.py has their demands on the indices.
     "GatherV2": OpRule(values=(2,)),
-    "ResourceGather": _ELEMENT,
+    RESOURCE_GATHER: _ELEMENT,
     **_rows(
         "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin", OpRule(values=(2,), weight=2)
     ),
@@ -129,9 +130,6 @@ def rule_of(node: Any) -> OpRule | None:
 
 # A Const is copied into the clusters that read it if its TensorProto has at most so many bytes.
 MAX_CONST_BYTES = 1024
-
-# DataType numbers of the element types that kernels have: f32 f64 s32 u8 s16 s8 s64 bool bf16 u16 f16 u32 u64.
-KERNEL_DTYPES = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))
 
 PRODUCT = "matrix product or convolution"
 COMPILED_BY_XLA = "compiled whole by XLA (jit_compile=True)"
@@ -172,7 +170,7 @@ def why_not(op: str, stateful: bool) -> str:
         return "Horovod collective"
     if op.startswith(("Random", "Stateless", "Truncated", "Parameterized", "StitchfleetRandom", "Multinomial")):
         return "random numbers"
-    if op.startswith(("ReadVariableOp", "Assign", "VarHandle", "Resource", "Apply", "VariableV2", "VarIsInit")):
+    if op.startswith((READ_VARIABLE, "Assign", "VarHandle", "Resource", "Apply", "VariableV2", "VarIsInit")):
         return "reads or writes a variable"
     if stateful:
         return "has state or effects"

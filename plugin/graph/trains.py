@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.op_names import READ_VARIABLE, VARIABLES
+
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
 _SUMS = ("Add", "AddV2", "AddN")
@@ -55,7 +57,7 @@ def _adds(write: Any, nodes: Mapping[str, Any]) -> bool:
             own += 1
         elif node is None:
             return False
-        elif node.op in _SAME_VALUE or node.op == "ReadVariableOp":
+        elif node.op in _SAME_VALUE or node.op == READ_VARIABLE:
             waiting.append(node.input[0])
         elif node.op in _SUMS:
             waiting += _operands(node)
@@ -122,11 +124,7 @@ def _is_scalar_variable(node: Any) -> bool:
     """Whether a node is the handle of a scalar variable: an argument in a function's graph, an operator in a session's."""
     if node.op == "_Arg" and "_handle_shapes" in node.attr:
         return all(_is_scalar(shape) for shape in node.attr["_handle_shapes"].list.shape)
-    return (
-        node.op in ("VarHandleOp", "VariableV2", "Variable")
-        and "shape" in node.attr
-        and _is_scalar(node.attr["shape"].shape)
-    )
+    return node.op in VARIABLES and "shape" in node.attr and _is_scalar(node.attr["shape"].shape)
 
 
 def _is_scalar(shape: Any) -> bool:

@@ -45,9 +45,10 @@ MOST_CALLS = 0.75
 class Executable:
     """One signature (a cluster at given shapes) for which the op requested a kernel. The op holds its state (`Kernels.state_of`).
 
-    is_failed: no kernel could be made or loaded, for the reason `failure`. good_at_step: step of the latest comparison that
-    agreed, noted at a failed one; -1 if there is none. verify_target: number of comparisons that must agree before the kernel is
-    used. calls_seen: calls by the latest `Kernels.are_verified`.
+    is_failed: no kernel could be made or loaded, for the reason `failure`. None was ever installed, so for the op the signature is in
+    its first state, FALLBACK, as one whose kernel has not arrived yet. good_at_step: step of the latest comparison that agreed, noted
+    at a failed one; -1 if there is none. verify_target: number of comparisons that must agree before the kernel is used. calls_seen:
+    calls by the latest `Kernels.are_verified`.
     """
 
     signature: int
@@ -60,7 +61,9 @@ class Executable:
     verify_target: int = 0
     calls_seen: int = 0
     is_verified: bool = False
-    """In a job of several ranks: whether it has been compared often enough."""
+    """In a job of several ranks: whether it has been compared often enough. The kernel then waits in READY, and TensorFlow's
+    operators compute, until the ranks have agreed on its cluster. In a job of one process it stays False: the kernel goes straight to
+    STITCHED."""
     idle_steps: int = 0
     """Number of steps of the verify phase since its last call."""
     unjudged: bool = False
@@ -103,8 +106,9 @@ class Kernels:
         self._agreed: set[str] = set()
         self.on_revert: Callable[[str, str], None] = lambda cluster, message: None
         self._reverted: set[str] = set()
-        """Clusters that are no longer stitched, at any shapes."""
-        self._told: set[str] = set()
+        """Clusters that are no longer stitched. It holds for each cluster as a whole: a signature with new shapes that comes later
+        gets no kernel either."""
+        self._reported: set[str] = set()
         """Clusters for which a line about a failed comparison that did not revert them was already printed."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
@@ -339,8 +343,8 @@ class Kernels:
             self.native.allow(executable.signature, output, bound)
         message = f"{self._difference(executable, report)}: either is right ({answer.line})"
         self.suspicions[executable.cluster] = message
-        if executable.cluster not in self._told and _is_rare(report) and not self.settings.quiet:
-            self._told.add(executable.cluster)
+        if executable.cluster not in self._reported and _is_rare(report) and not self.settings.quiet:
+            self._reported.add(executable.cluster)
             say(message)
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False

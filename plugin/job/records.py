@@ -22,7 +22,7 @@ from ..base.containment import say
 from ..base.memory_watch import peak_bytes
 from ..base.settings import Settings, clean_environment
 from .program import Program, ProgramPhase
-from .training import Step, TrainingFunctions
+from .training import TimedStep, TrainingFunctions
 
 HAND_OVER_SECONDS = 10.0
 """The longest that a job in a pod waits for its last records to be sent. The shipper checks the spool every 2 s."""
@@ -68,7 +68,7 @@ class Records:
         if waited is not None:
             self._begin(program, waited)
 
-    def _begin(self, program: Program, waited: list[Step]) -> None:
+    def _begin(self, program: Program, waited: list[TimedStep]) -> None:
         """Records that the program is a training function: its name, and its steps that were kept until this was known."""
         function = self.functions.number(program)
         assert function is not None
@@ -85,7 +85,7 @@ class Records:
         if function == 0 and program.model and not self.identity.model_fingerprint:
             self.recorder.model(program.model)
 
-    def _record(self, function: int, step: Step) -> None:
+    def _record(self, function: int, step: TimedStep) -> None:
         if self.identity.rank:
             return
         if self.recorder is None:

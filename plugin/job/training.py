@@ -26,7 +26,7 @@ KEPT = 256
 """Most steps of one function that are kept until it is known whether it is a training function."""
 SHARE = 0.1
 """Share of the time of all steps from which a function counts, if the job has no training function."""
-Step = tuple[int, int, int]
+TimedStep = tuple[int, int, int]
 """A kept step: its number, its arm as an integer (as in the records), its duration in nanoseconds."""
 
 
@@ -36,7 +36,7 @@ class TrainingFunctions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: dict[Program, int] = {}
-        self._waiting: dict[Program, collections.deque[Step]] = {}
+        self._waiting: dict[Program, collections.deque[TimedStep]] = {}
         self._some_train = False
         self._seen = 0
         self._total_ns = 0
@@ -51,7 +51,7 @@ class TrainingFunctions:
         """The program's number; None if it is not, or not yet known to be, a training function."""
         return self._numbers.get(program)
 
-    def wait(self, program: Program, step: Step) -> list[Step] | None:
+    def wait(self, program: Program, step: TimedStep) -> list[TimedStep] | None:
         """Keeps a step of a program without a number. If the program is a training function by now, gives it a number and returns
         all its kept steps; else returns None."""
         with self._lock:
@@ -68,7 +68,7 @@ class TrainingFunctions:
                 return None
             return self._join(program) if program.total_ns >= SHARE * self._total_ns else None
 
-    def at_the_end(self) -> list[tuple[Program, list[Step]]]:
+    def at_the_end(self) -> list[tuple[Program, list[TimedStep]]]:
         """The programs that count although nothing was decided while they ran, with their kept steps; they get numbers. Call it
         at the job's end."""
         with self._lock:
@@ -88,6 +88,6 @@ class TrainingFunctions:
             self._waiting.pop(program, None)
             return True
 
-    def _join(self, program: Program) -> list[Step]:
+    def _join(self, program: Program) -> list[TimedStep]:
         self._numbers[program] = len(self._numbers)
         return list(self._waiting.pop(program, ()))

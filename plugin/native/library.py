@@ -647,22 +647,24 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
 
     from stitchfleet.compiler.ir.graph import BFLOAT16
 
-    dtypes: dict[int, np.dtype[Any]] = {
-        1: np.dtype(np.float32),
-        2: np.dtype(np.float64),
-        3: np.dtype(np.int32),
-        4: np.dtype(np.uint8),
-        5: np.dtype(np.int16),
-        6: np.dtype(np.int8),
-        9: np.dtype(np.int64),
-        10: np.dtype(np.bool_),
-        **({} if BFLOAT16 is None else {14: BFLOAT16}),
-        17: np.dtype(np.uint16),
-        19: np.dtype(np.float16),
-        22: np.dtype(np.uint32),
-        23: np.dtype(np.uint64),
+    from ..base import dtypes
+
+    numpy_dtypes: dict[int, np.dtype[Any]] = {
+        dtypes.DT_FLOAT: np.dtype(np.float32),
+        dtypes.DT_DOUBLE: np.dtype(np.float64),
+        dtypes.DT_INT32: np.dtype(np.int32),
+        dtypes.DT_UINT8: np.dtype(np.uint8),
+        dtypes.DT_INT16: np.dtype(np.int16),
+        dtypes.DT_INT8: np.dtype(np.int8),
+        dtypes.DT_INT64: np.dtype(np.int64),
+        dtypes.DT_BOOL: np.dtype(np.bool_),
+        **({} if BFLOAT16 is None else {dtypes.DT_BFLOAT16: BFLOAT16}),
+        dtypes.DT_UINT16: np.dtype(np.uint16),
+        dtypes.DT_HALF: np.dtype(np.float16),
+        dtypes.DT_UINT32: np.dtype(np.uint32),
+        dtypes.DT_UINT64: np.dtype(np.uint64),
     }
-    return dtypes[tensorflow_enum]
+    return numpy_dtypes[tensorflow_enum]
 
 
 def main() -> int:

@@ -238,10 +238,10 @@ class Agreement:
             self.final, self.left = self.final or _reason(text[3:]), False
         elif words[0] == "at" and len(words) > 2 and (at := _step(words)) is not None:
             self.at, self.target = at, words[2] == "stitched"
-            told = words[3] if len(words) > 3 else ""
-            self.target_reason = "" if self.target else _reason(told)
+            detail = words[3] if len(words) > 3 else ""
+            self.target_reason = "" if self.target else _reason(detail)
             if self.target:
-                self.common = frozenset(told.split(",")) - {""}
+                self.common = frozenset(detail.split(",")) - {""}
             if self.begun > at and not self.left:
                 self.answer = f"late {self.begun}"
             elif self.want and self.target:

@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base.dtypes import DT_INT32, DT_INT64
+from ..base.op_names import READ_VARIABLE, REFERENCE_VARIABLES
+
 COLLECTIVES = frozenset(
     f"Horovod{name}"
     for name in (
@@ -39,16 +42,14 @@ _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
 """Operators after these run whichever way the predicate went."""
 
 
-_READS = ("ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
+_READS = (READ_VARIABLE, "VarIsInitializedOp", "IsVariableInitialized")
 _PASSES_ON = ("Identity", "RefIdentity", *BRANCHES)
 """Operators that pass on their first input unchanged."""
-_OF_REFERENCES = ("VariableV2", "Variable")
-"""Variables whose readers read the value itself, by an Identity."""
 _RAISES = ("AssignAddVariableOp", "AssignAdd")
 _SETS = ("AssignVariableOp", "Assign")
 
 
-class Node(NamedTuple):
+class Operator(NamedTuple):
     """An operator. inputs: names of the operators that it reads or waits for, the first ones in the order of its arguments.
     process_set: 0 is the set of all ranks. value: of a constant that is one integer."""
 
@@ -58,11 +59,11 @@ class Node(NamedTuple):
     value: int | None = None
 
 
-def node_of(definition: Any) -> Node:
-    """The Node of a NodeDef."""
+def operator_of(definition: Any) -> Operator:
+    """The Operator of a NodeDef."""
     inputs = [name.lstrip("^").partition(":")[0] for name in definition.input]
     process_set = definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
-    return Node(definition.op, inputs, process_set, _integer(definition) if definition.op == "Const" else None)
+    return Operator(definition.op, inputs, process_set, _integer(definition) if definition.op == "Const" else None)
 
 
 def _integer(definition: Any) -> int | None:
@@ -72,13 +73,13 @@ def _integer(definition: Any) -> int | None:
         return None
     if tensor.int_val or tensor.int64_val:
         return int((*tensor.int_val, *tensor.int64_val)[0])
-    width = {3: 4, 9: 8}.get(tensor.dtype, 0)  # DT_INT32, DT_INT64 (types.proto)
+    width = {DT_INT32: 4, DT_INT64: 8}.get(tensor.dtype, 0)
     if width and len(tensor.tensor_content) in (0, width):  # no value at all is 0
         return int.from_bytes(tensor.tensor_content, "little", signed=True)
     return None
 
 
-def steps_per_collective(nodes: Mapping[str, Node]) -> int:
+def steps_per_collective(nodes: Mapping[str, Operator]) -> int:
     """1 if each run of all these operators (by name) runs a collective of all ranks, N if every Nth does, 0 if that is not known."""
     guards = _Guards(nodes)
     found = [guards.period(name) for name, node in nodes.items() if node.op in COLLECTIVES and node.process_set == 0]
@@ -88,7 +89,7 @@ def steps_per_collective(nodes: Mapping[str, Node]) -> int:
 class _Guards:
     """Finds the branches that decide whether an operator runs, and in how many steps they let it run."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, nodes: Mapping[str, Operator]) -> None:
         self.nodes = nodes
         self._of_predicates: dict[str, int] = {}
         self._readers: dict[str, list[str]] = {}
@@ -152,9 +153,9 @@ class _Guards:
         """The operator that creates the variable whose value this operator passes on; None if it passes on none."""
         name = self._through_identities(name)
         node = self.nodes.get(name)
-        if node is not None and node.op == "ReadVariableOp":
+        if node is not None and node.op == READ_VARIABLE:
             return self._origin(node.inputs[0])
-        return name if node is not None and node.op in _OF_REFERENCES else None
+        return name if node is not None and node.op in REFERENCE_VARIABLES else None
 
     def _origin(self, name: str) -> str:
         """The operator whose result this operator passes on unchanged."""
@@ -192,7 +193,7 @@ class _Guards:
             for name, node in self.nodes.items():
                 for each in node.inputs:
                     self._readers.setdefault(each, []).append(name)
-        reads_it = self.nodes[variable].op in _OF_REFERENCES if variable in self.nodes else False
+        reads_it = self.nodes[variable].op in REFERENCE_VARIABLES if variable in self.nodes else False
         found: list[str] = []
         seen, waiting = {variable}, [variable]
         while waiting:
@@ -209,7 +210,7 @@ def graph_steps_per_collective(graph: Any) -> int:
     """`steps_per_collective` of a GraphDef, all of whose operators run."""
     if not any(definition.op in COLLECTIVES for definition in graph.node):
         return 0
-    return steps_per_collective({definition.name: node_of(definition) for definition in graph.node})
+    return steps_per_collective({definition.name: operator_of(definition) for definition in graph.node})
 
 
 def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
@@ -218,7 +219,7 @@ def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
     Raises what Graph.get_operation_by_name raises for a name that is not there (KeyError, ValueError).
     """
     waiting = [name.partition(":")[0] for name in names]
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Operator] = {}
     while waiting:
         name = waiting.pop()
         if name in nodes:
@@ -226,7 +227,7 @@ def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
         operation = graph.get_operation_by_name(name)
         inputs = [tensor.op.name for tensor in operation.inputs] + [before.name for before in operation.control_inputs]
         reads_more = operation.type == "Const" or operation.type.startswith("Horovod")
-        own = node_of(operation.node_def) if reads_more else Node(operation.type, inputs)
+        own = operator_of(operation.node_def) if reads_more else Operator(operation.type, inputs)
         nodes[name] = own._replace(inputs=inputs)
         waiting += inputs
     return steps_per_collective(nodes)

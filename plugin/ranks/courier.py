@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from ..base.containment import HEALTH
 from .agreement import LEADER, Agreement
 from .epoch import Epoch
-from .store import Finder, Known, Store, StoreError
+from .store import Finder, Known, ScopedStore, StoreError
 from .world import World
 
 MIN_LEAD, MAX_LEAD = 8, 100_000
@@ -233,7 +233,7 @@ class Courier:
             if time.monotonic() - found.ready_since >= self._times.hello_s:
                 self.leave(name, f"rank {LEADER} {SILENT}")
 
-    def _carry(self, store: Store, name: str, found: _Function) -> None:
+    def _carry(self, store: ScopedStore, name: str, found: _Function) -> None:
         """Does the pending writes and reads of one function. Raises StoreError."""
         agreement = found.agreement
         with self._lock:
@@ -256,7 +256,7 @@ class Courier:
         elif LEADER not in self._heard:
             self._look_for_leader(store, name, found)
 
-    def _look_for_missing(self, store: Store, found: _Function) -> None:
+    def _look_for_missing(self, store: ScopedStore, found: _Function) -> None:
         """Rank 0: ends the vote, all ranks plain, if a rank has not voted for too long. Raises StoreError."""
         with self._lock:
             agreement = found.agreement
@@ -274,7 +274,7 @@ class Courier:
         if waited >= self._times.votes_s:
             self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._times.votes_s:g} s")
 
-    def _look_for_leader(self, store: Store, name: str, found: _Function) -> None:
+    def _look_for_leader(self, store: ScopedStore, name: str, found: _Function) -> None:
         """Other ranks: leaves if rank 0 will not take part, since there is no agreement without it. Raises StoreError."""
         if time.monotonic() - found.ready_since < self._times.hello_s:
             return
@@ -283,7 +283,7 @@ class Courier:
         else:
             self._heard.add(LEADER)
 
-    def _why_missing(self, store: Store, rank: int) -> str:
+    def _why_missing(self, store: ScopedStore, rank: int) -> str:
         """Why a rank will not take part; empty if it may. Raises StoreError."""
         said = store.get(f"hello-{rank}")
         if said is None:
@@ -317,7 +317,7 @@ def _of_launcher(world: World, scope: str, longest_s: float) -> Finder:
     """Finds the cells in the launcher's store: in an elastic job those of this world. Raises ValueError if there is no store."""
     if world.store is None:
         raise ValueError("the ranks' launcher has no rendezvous store")
-    return Epoch(world, scope, longest_s) if world.is_elastic else Known(Store(*world.store, scope))
+    return Epoch(world, scope, longest_s) if world.is_elastic else Known(ScopedStore(*world.store, scope))
 
 
 def lead_steps(intervals_s: collections.deque[float], lead_s: float) -> int:

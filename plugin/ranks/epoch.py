@@ -15,7 +15,7 @@ import time
 import uuid
 
 from .agreement import LEADER
-from .store import Store
+from .store import ScopedStore
 from .world import World
 
 _LETTERS = 32
@@ -29,7 +29,7 @@ class Epoch:
         if world.store is None:
             raise ValueError("the ranks' launcher has no rendezvous store")
         self._world, self._scope, self._address = world, scope, world.store
-        self._common = Store(*world.store, scope)
+        self._common = ScopedStore(*world.store, scope)
         self._own = uuid.uuid4().hex
         """Rank 0: the epoch; other ranks: the nonce."""
         self._store = self._of(self._own) if world.rank == LEADER else None
@@ -38,7 +38,7 @@ class Epoch:
         self._missing = set(range(1, world.size))
         self._until = time.monotonic() + longest_s
 
-    def store(self) -> Store | None:
+    def store(self) -> ScopedStore | None:
         """The world's scope of the store; None as long as this rank does not know it. Call it again and again, also if it is
         known: rank 0 has to tell the others. Raises StoreError."""
         if self._world.rank == LEADER:
@@ -74,8 +74,8 @@ class Epoch:
         if is_new:
             self._common.put("epoch", f"{self._own} {','.join(self._nonces.values())}".encode())
 
-    def _of(self, epoch: str) -> Store:
-        return Store(*self._address, f"{self._scope}-{epoch}")
+    def _of(self, epoch: str) -> ScopedStore:
+        return ScopedStore(*self._address, f"{self._scope}-{epoch}")
 
 
 def _is_one(text: str) -> bool:

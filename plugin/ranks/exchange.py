@@ -6,12 +6,12 @@ import json
 import time
 from typing import Any
 
-from .store import MAX_VALUE_BYTES, Store, StoreError
+from .store import MAX_VALUE_BYTES, ScopedStore, StoreError
 
 _POLL_SECONDS = 0.05
 
 
-def publish(store: Store, rank: int, what: str, document: Any) -> bool:
+def publish(store: ScopedStore, rank: int, what: str, document: Any) -> bool:
     """Writes a rank's document to the store as JSON. Makes up to three attempts of at most a second each.
 
     what: the kind of document. Returns False if the store does not answer, or if the JSON text is longer than MAX_VALUE_BYTES.
@@ -28,7 +28,7 @@ def publish(store: Store, rank: int, what: str, document: Any) -> bool:
     return False
 
 
-def collect(store: Store, rank: int, size: int, what: str, longest_s: float) -> dict[int, Any]:
+def collect(store: ScopedStore, rank: int, size: int, what: str, longest_s: float) -> dict[int, Any]:
     """The documents of the other ranks of a world of `size`, by rank: those that arrive within `longest_s` seconds."""
     found: dict[int, Any] = {}
     end = time.monotonic() + longest_s

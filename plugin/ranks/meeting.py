@@ -24,7 +24,7 @@ import uuid
 from typing import NamedTuple
 
 from .open_mpi import ANSWER_TAG, REQUEST_TAG, Mail
-from .store import Store, StoreError
+from .store import ScopedStore, StoreError
 from .world import World
 
 STORE_VARIABLE = "STITCHFLEET_RANKS_STORE"
@@ -41,9 +41,9 @@ class StoreAddress(NamedTuple):
     port: int
     scope: str
 
-    def store(self) -> Store:
+    def store(self) -> ScopedStore:
         """A client of the store at this place. Opens no connection."""
-        return Store(*self)
+        return ScopedStore(*self)
 
 
 class KeptStore:
@@ -107,7 +107,7 @@ class Meeting:
         self._answer = b""
         self._missing = set(range(1, world.size))
 
-    def store(self) -> Store | None:
+    def store(self) -> ScopedStore | None:
         """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 has to tell the
         others. Raises StoreError."""
         if self._world.rank == 0:

@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Listener(Protocol):
-    """What is told of a change. No method may raise, or wait for long."""
+    """What `watch` calls at each change of the world. No method may raise, or wait for long."""
 
     def world_ends(self) -> None:
         """Horovod is about to shut down. It also does at the process's exit."""
@@ -48,7 +48,7 @@ def _library() -> Any:
 
 
 def watch(listener: Listener) -> bool:
-    """Makes Horovod tell the listener of each change. If Horovod is initialized already, the listener is told at once.
+    """Makes Horovod call the listener at each change. If Horovod is initialized already, the listener is called at once.
 
     Returns False if Horovod is not imported, or is a version without these functions.
     """

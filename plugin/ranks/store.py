@@ -25,7 +25,7 @@ class StoreError(OSError):
 class Finder(Protocol):
     """How a rank finds the store in which its world agrees."""
 
-    def store(self) -> Store | None:
+    def store(self) -> ScopedStore | None:
         """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 may have to
         tell the others. Raises StoreError."""
 
@@ -36,10 +36,10 @@ class Finder(Protocol):
 class Known:
     """A store that is known from the start."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ScopedStore) -> None:
         self._store = store
 
-    def store(self) -> Store:
+    def store(self) -> ScopedStore:
         """The store."""
         return self._store
 
@@ -47,7 +47,7 @@ class Known:
         """Does nothing: the launcher keeps the store."""
 
 
-class Store:
+class ScopedStore:
     """One scope of the store. Each request opens its own connection, so threads share no state."""
 
     def __init__(self, host: str, port: int, scope: str, timeout_s: float = TIMEOUT_S) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .resets import Place
-from .store import Store, StoreError
+from .store import ScopedStore, StoreError
 
 RUN_ID_SECONDS = 5.0
 """The longest that a rank waits for rank 0 to choose the run id. Rank 0 starts at the same time, and Horovod waits for it anyway."""
@@ -32,9 +32,11 @@ _RUN_SCOPE, _RUN_KEY = "stitchfleet", "run"
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, or None if there is none.
+    """How many ranks a job has, and which of them this process is. store: (host, port) of Horovod's rendezvous store, or None if
+    there is none.
 
-    In an elastic job rank and size change while it runs; the environment has those with which the process was started.
+    In an elastic job rank and size change while it runs: each reset gives the process another World (`at`). The environment keeps
+    the values with which the process was started, so only the first World can be read from it.
     """
 
     rank: int = 0
@@ -107,7 +109,7 @@ def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
     own = uuid.uuid4().hex
     if world.store is None:
         return hashlib.sha256(world.job.encode()).hexdigest()[:32] if world.job else own
-    store = Store(*world.store, _RUN_SCOPE)
+    store = ScopedStore(*world.store, _RUN_SCOPE)
     end = time.monotonic() + longest_s
     while True:
         try:
@@ -147,7 +149,7 @@ class RunIdKeeper:
 
     def _work(self) -> None:
         assert self._world.store is not None
-        store = Store(*self._world.store, _RUN_SCOPE)
+        store = ScopedStore(*self._world.store, _RUN_SCOPE)
         while True:
             try:
                 if store.get(_RUN_KEY) is None:

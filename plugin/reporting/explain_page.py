@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .explain_story import JobStory, Kind
+from .explain_story import ClusterKind, JobStory
 from .explain_text import FIGURES, HEADINGS, TIMES_NOTE, cells, head_lines, reasons
 from .step_picture import COLOURS, colour_of, label_of
 
@@ -75,15 +75,15 @@ def _chip(colour: str) -> str:
     return f'<span class="chip" style="background:{colour}"></span>'
 
 
-def _clusters_table(kinds: Sequence[Kind]) -> str:
+def _clusters_table(kinds: Sequence[ClusterKind]) -> str:
     shown = range(len(HEADINGS) - 1)  # the kernel's name is in the tooltip
     rows = []
     for kind in kinds:
         texts = cells(kind)
         first = f"{_chip(colour_of(kind.name))}{escape(texts[0])}"
-        told = escape("; ".join([texts[-1], *(scope or "(no name scope)" for scope in kind.scopes)]), quote=True)
+        tooltip = escape("; ".join([texts[-1], *(scope or "(no name scope)" for scope in kind.scopes)]), quote=True)
         rows.append(
-            f'<tr title="{told}">'
+            f'<tr title="{tooltip}">'
             + f"<td class=name>{first}</td>"
             + "".join(_cell("td", escape(texts[k]), k in FIGURES) for k in shown[1:])
             + "</tr>"
@@ -92,7 +92,7 @@ def _clusters_table(kinds: Sequence[Kind]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _files_table(kinds: Sequence[Kind]) -> str:
+def _files_table(kinds: Sequence[ClusterKind]) -> str:
     rows = "".join(
         f"<tr><td class=name>{escape(kind.name)}</td><td class=file><code>{escape(file)}</code></td></tr>"
         for kind in kinds

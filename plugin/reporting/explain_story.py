@@ -12,7 +12,7 @@ from .summary_text import FORMAT, loop_lines
 
 
 @dataclass(frozen=True)
-class Kind:
+class ClusterKind:
     """All clusters of one structure.
 
     instances: their number. ops: operator -> count in one of them. kernel: names of its kernels. hlo: files. fallback_us, kernel_us:
@@ -52,7 +52,7 @@ class JobStory:
     run_id: str
     versions: str
     program: dict[str, Any]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ClusterKind, ...]
     stayed_out: dict[str, dict[str, int]]
     loops: tuple[str, ...]
     reverts: tuple[str, ...]
@@ -105,7 +105,7 @@ def _graph_path(summary: pathlib.Path, named: str | None) -> pathlib.Path | None
     return beside if beside.exists() and not pathlib.Path(named).exists() else pathlib.Path(named)
 
 
-def _kind(facts: dict[str, Any]) -> Kind:
+def _kind(facts: dict[str, Any]) -> ClusterKind:
     executables: Sequence[dict[str, Any]] = facts["executables"]
     timed = [e for e in executables if e["fallback_us"] is not None and e["kernel_us"] is not None]
     weights = [max(1, sum(e["calls"].values())) for e in timed]
@@ -114,7 +114,7 @@ def _kind(facts: dict[str, Any]) -> Kind:
     def mean(key: str) -> float | None:
         return sum(w * e[key] for w, e in zip(weights, timed)) / sum(weights) if timed else None
 
-    return Kind(
+    return ClusterKind(
         name=facts["name"],
         instances=facts["instances"],
         ops=facts["ops"],

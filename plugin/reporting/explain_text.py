@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from .explain_story import JobStory, Kind
+from .explain_story import ClusterKind, JobStory
 from .step_picture import microseconds
 from .summary_text import steps_line, unmeasured_line
 
@@ -16,7 +16,7 @@ HEADINGS = ("cluster", "times", "ops", "state", "TensorFlow", "kernel", "saves a
 FIGURES = frozenset((1, 2, 4, 5, 6, 7))
 
 
-def cells(kind: Kind) -> tuple[str, ...]:
+def cells(kind: ClusterKind) -> tuple[str, ...]:
     """The cells of a row of the table of clusters, under HEADINGS. The error is shown as a percentage of the tolerance."""
     return (
         kind.name,

@@ -34,7 +34,7 @@ MIN_BOX, MAX_BOX = 158, 480
 MAX_SPAN = 3
 """Most rows that an edge may cross."""
 MAX_PERIOD = 400
-TOLD = 8
+MAX_LISTED = 8
 """Most scopes, names and operators that a tooltip lists."""
 
 
@@ -238,9 +238,9 @@ def _lines(step: StepGraph, box_of: dict[int, _Box], row_of_box: dict[int, int])
 def _frame(repeat: Repeat, top: float, bottom: float) -> str:
     top, bottom = top - 8, bottom - ROW_GAP + 8
     text = f"x {repeat.times}"
-    told = f"{repeat.period} levels that come {repeat.times} times, drawn once"
+    tooltip = f"{repeat.period} levels that come {repeat.times} times, drawn once"
     return (
-        f'<g><title>{told}</title><rect x="4" y="{top:.0f}" width="{WIDTH - 8}" height="{bottom - top:.0f}" rx="8" fill="none" '
+        f'<g><title>{tooltip}</title><rect x="4" y="{top:.0f}" width="{WIDTH - 8}" height="{bottom - top:.0f}" rx="8" fill="none" '
         f'stroke="#8a94a3" stroke-dasharray="5 4"/>'
         f'<rect x="{WIDTH - 58}" y="{top - 9:.0f}" width="44" height="18" rx="9" fill="#1d2530"/>'
         f'<text x="{WIDTH - 36}" y="{top + 4:.0f}" fill="white" font-weight="bold" text-anchor="middle">{text}</text></g>'
@@ -263,17 +263,17 @@ def _row_parts(row: _Row, level: int, times: Mapping[str, KindTimes]) -> list[st
 
 def _strip(stayed: list[StepBlock], y: float) -> str:
     ops: collections.Counter[str] = collections.Counter()
-    told: list[str] = []
+    lines: list[str] = []
     by_reason: dict[str, collections.Counter[str]] = {}
     for block in stayed:
         ops.update(block.ops)
         by_reason.setdefault(block.reason, collections.Counter()).update(block.ops)
     for reason, counts in by_reason.items():
-        told.append(f"{reason}: {_counts(counts, TOLD)}")
+        lines.append(f"{reason}: {_counts(counts, MAX_LISTED)}")
     names = [f"{block.scope}/{name}".lstrip("/") for block in stayed for name in block.nodes]
-    told += ["", *names[:TOLD], *([f"and {len(names) - TOLD} more"] if len(names) > TOLD else [])]
+    lines += ["", *names[:MAX_LISTED], *([f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else [])]
     return (
-        f"<g><title>{escape(chr(10).join(['stayed in TensorFlow', *told]))}</title>"
+        f"<g><title>{escape(chr(10).join(['stayed in TensorFlow', *lines]))}</title>"
         f'<rect x="{GUTTER}" y="{y - STRIP:.0f}" width="{WIDTH - GUTTER - MARGIN}" height="{STRIP - 3}" '
         'fill="white" fill-opacity="0"/>'
         f'<text x="{GUTTER}" y="{y - 5:.0f}" fill="#5a6675" font-size="9.5" font-style="italic">'
@@ -285,9 +285,9 @@ def _cluster(box: _Box, times: Mapping[str, KindTimes]) -> str:
     block = box.blocks[0]
     time = times.get(block.name, KindTimes())
     colour = colour_of(block.name)
-    told = [
+    lines = [
         block.name,
-        f"{sum(block.ops.values())} operators: {_counts(block.ops, TOLD)}",
+        f"{sum(block.ops.values())} operators: {_counts(block.ops, MAX_LISTED)}",
         f"TensorFlow {microseconds(time.fallback_us)}, kernel {microseconds(time.kernel_us)} a call; {time.state or 'never ran'}",
     ]
     filled = 0.0
@@ -303,7 +303,7 @@ def _cluster(box: _Box, times: Mapping[str, KindTimes]) -> str:
     elif time.state:
         below = time.state
     return (
-        f'<g class="cluster"><title>{escape(_told(box, told))}</title>'
+        f'<g class="cluster"><title>{escape(_tooltip(box, lines))}</title>'
         f'<rect x="{box.x:.1f}" y="{box.y:.0f}" width="{box.width:.1f}" height="{box.height:.0f}" rx="4" fill="white"/>'
         f'<rect x="{box.x:.1f}" y="{box.y:.0f}" width="{box.width:.1f}" height="{box.height:.0f}" rx="4" fill="{colour}" '
         f'fill-opacity="0.2" stroke="{stroke}"/>'
@@ -315,21 +315,21 @@ def _cluster(box: _Box, times: Mapping[str, KindTimes]) -> str:
 
 
 def _product(box: _Box) -> str:
-    told = [f"{', '.join(box.blocks[0].ops)}: {box.blocks[0].reason}; TensorFlow's own"]
+    lines = [f"{', '.join(box.blocks[0].ops)}: {box.blocks[0].reason}; TensorFlow's own"]
     return (
-        f'<g class="product"><title>{escape(_told(box, told))}</title>'
+        f'<g class="product"><title>{escape(_tooltip(box, lines))}</title>'
         f'<rect x="{box.x:.1f}" y="{box.y:.0f}" width="{box.width:.1f}" height="{box.height:.0f}" rx="4" '
         'fill="#e3e6ea" stroke="#a6afbb"/>'
         f'<text x="{box.x + 9:.1f}" y="{box.y + 15:.0f}">{escape(_product_text(box))}</text></g>'
     )
 
 
-def _told(box: _Box, lines: list[str]) -> str:
+def _tooltip(box: _Box, lines: list[str]) -> str:
     names = [block.scope if block.kind == CLUSTER else block.name for block in box.blocks]
     names = [name or "(no name scope)" for name in names]
-    more = [f"and {len(names) - TOLD} more"] if len(names) > TOLD else []
+    more = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
     far = [f"read {box.read_far} times further below"] if box.read_far else []
-    return "\n".join([*lines, *far, "", *names[:TOLD], *more])
+    return "\n".join([*lines, *far, "", *names[:MAX_LISTED], *more])
 
 
 def _product_text(box: _Box) -> str:

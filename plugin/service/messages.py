@@ -64,10 +64,10 @@ class CompileRequest:
             "kind": "compile",
             "cluster": self.cluster,
             "body": base64.b64encode(self.body).decode(),
-            "inputs": [one.to_json() for one in self.inputs],
+            "inputs": [argument.to_json() for argument in self.inputs],
             "changing": self.changing,
             "device": self.device,
-            "samples": [{"input": one.input, "value": one.value.hex()} for one in self.samples],
+            "samples": [{"input": sample.input, "value": sample.value.hex()} for sample in self.samples],
             "fallback": base64.b64encode(self.fallback).decode(),
         }
 
@@ -78,10 +78,10 @@ class CompileRequest:
         return cls(
             str(said["cluster"]),
             base64.b64decode(said["body"]),
-            tuple(Argument.from_json(one) for one in said["inputs"]),
+            tuple(Argument.from_json(described) for described in said["inputs"]),
             bool(said["changing"]),
             said["device"],
-            tuple(Sample.of(one) for one in said["samples"]),
+            tuple(Sample.of(described) for described in said["samples"]),
             base64.b64decode(said["fallback"]),
         )
 

@@ -6,9 +6,9 @@ so is one that failed, unless it might succeed another time (a compiler that was
 compiled with others in one translation unit, and its kernel is checked against the float64 oracle in a child of this process before
 any job may load it. The process runs at a low priority and ends with its trainer.
 
-Ranks of one job on one host need the same kernels. Each has a service, and one of these at a time makes kernels (Turns); the others
-look for them in the cache, without importing TensorFlow. A service keeps the turn until it has nothing to do; if its process ends,
-the turn is free.
+Ranks of one job on one host need the same kernels. Each has a service, and one of these at a time makes kernels (KernelTurn); the
+others look for them in the cache, without importing TensorFlow. A service keeps the turn until it has nothing to do; if its process
+ends, the turn is free.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Work:
         inputs = self.request.inputs
         numbers = {argument: parameter for parameter, argument in enumerate(to_hlo.kernel_inputs(inputs))}
         return {
-            numbers[one.input]: np.frombuffer(one.value, numpy_dtype(inputs[one.input].dtype))
-            for one in self.request.samples
-            if one.input in numbers
+            numbers[sample.input]: np.frombuffer(sample.value, numpy_dtype(inputs[sample.input].dtype))
+            for sample in self.request.samples
+            if sample.input in numbers
         }
 
 
-class Turns:
+class KernelTurn:
     """The turn of a run's services on this host to make kernels: the service that holds the lock of a file in the cache has it."""
 
     def __init__(self, cache: pathlib.Path, run: str) -> None:
@@ -142,7 +142,7 @@ class Service:
         if isinstance(request, JudgeRequest):
             self.send(number, judge_bundle(request.bundle))
             return
-        described = json.dumps([[one.to_json() for one in request.inputs], request.device], sort_keys=True)
+        described = json.dumps([[argument.to_json() for argument in request.inputs], request.device], sort_keys=True)
         key = hashlib.sha256(b"\0".join([self.identity.encode(), request.body, described.encode()])).hexdigest()
         work = Work(number, request, key)
         if not self._answer_from_cache(work):
@@ -267,7 +267,7 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
         return Judged(False, f"the judge failed: {type(error).__name__}: {error}")
 
 
-def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turns: Turns | None = None) -> None:
+def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turns: KernelTurn | None = None) -> None:
     """Answers requests until the other side closes the connection. New requests are read between batches. turns: given if several
     services get the same requests."""
 
@@ -333,7 +333,7 @@ def main() -> int:
     with socket.socket(fileno=arguments.fd) as connection:
         start = time.monotonic()
         try:
-            turns = Turns(arguments.cache, arguments.shared_by) if arguments.shared_by else None
+            turns = KernelTurn(arguments.cache, arguments.shared_by) if arguments.shared_by else None
             serve(connection, arguments.cache, arguments.cache_bytes, turns)
         except (BrokenPipeError, ConnectionResetError):
             pass

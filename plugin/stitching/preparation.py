@@ -9,56 +9,48 @@ from typing import Any
 from ..arms import random_streams
 from ..clusters import rewrite
 from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound, small_products
-from ..graph.node_defs import Refusal
+from ..graph.node_defs import RefusalOf
 from ..while_loops import invariants, products, reads
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What the passes changed, as numbers of nodes.
+class LoopChanges:
+    """What the passes on loops changed, as numbers of nodes.
 
     freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
-    matrix products that were moved out of their loops. memory_bound_products, small_products: products that a cluster may have, the
-    small ones in loops.
-    convolution_gradients, batch_products: gradients of convolutions and batches of products that two kernels can compute.
-    einsums: einsums that became transposes and products.
+    matrix products that were moved out of their loops.
     """
 
     freed_invariants: int
     hoisted_reads: int
     hoisted_products: int
-    memory_bound_products: int
-    small_products: int
-    convolution_gradients: int
-    batch_products: int
-    einsums: int
 
 
 def prepare(
     graph: Any,
-    refusal: Refusal,
+    refusal_of: RefusalOf,
     operand_shapes: memory_bound.OperandShapes,
     preserve: Collection[str],
     products_in_kernels: str = "loops",
-) -> Prepared:
+) -> LoopChanges:
     """Runs all passes on a placed GraphDef, in place.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what is
-    known of the shapes in the graph as it is given. preserve: names of nodes that must stay. products_in_kernels: the setting
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. operand_shapes: what
+    is known of the shapes in the graph as it is given. preserve: names of nodes that must stay. products_in_kernels: the setting
     `products`.
     """
-    marked = memory_bound.mark(graph, operand_shapes) if products_in_kernels != "0" else 0
-    gradients = convolution_gradients.give_second_kernels(graph, refusal, operand_shapes)
-    batches = batch_products.give_second_kernels(graph, refusal, operand_shapes, preserve)
-    expanded = einsums.expand(graph, refusal)
+    if products_in_kernels != "0":
+        memory_bound.mark(graph, operand_shapes)
+    convolution_gradients.give_second_kernels(graph, refusal_of, operand_shapes)
+    batch_products.give_second_kernels(graph, refusal_of, operand_shapes, preserve)
+    einsums.expand(graph, refusal_of)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
-    rows = products.hoist_products(graph, refusal)
-    small = 0
+    rows = products.hoist_products(graph, refusal_of)
     if products_in_kernels != "0":
-        small = small_products.mark(graph, operand_shapes, everywhere=products_in_kernels == "all")
-    return Prepared(freed, hoisted, rows, marked, small, gradients, batches, expanded)
+        small_products.mark(graph, operand_shapes, everywhere=products_in_kernels == "all")
+    return LoopChanges(freed, hoisted, rows)

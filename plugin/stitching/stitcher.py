@@ -24,7 +24,7 @@ from ..clusters.step_graph import StepGraph
 from ..clusters.updates import VARIABLE_OPS
 from ..graph.memory_bound import OperandShapes
 from ..graph.model_fingerprint import model_fingerprint
-from ..graph.node_defs import Refusal
+from ..graph.node_defs import RefusalOf
 from ..graph.placed_graph import OpDefinitions, PlacedGraph
 from ..graph.tf_ops import RANDOM_UNIFORM
 from ..graph.trains import trains
@@ -79,7 +79,7 @@ class Stitcher:
         """Whether the stitched arm gets no Stitch ops (a self-test of the switch)."""
         self.mark_of_offered: Callable[[], str] = lambda: ""
         """The mark of the graph that is being offered on this thread (nested_calls.py); "" if it has none."""
-        self.refusal_of_operator: Refusal = lambda node: ""
+        self.refusal_of_operator: RefusalOf = lambda node: ""
         self.operand_shapes: OperandShapes = lambda nodes: {}
         self.looks_for_collectives = False
         self.on_collective: Callable[[Owner], None] = lambda program: None

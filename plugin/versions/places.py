@@ -31,7 +31,7 @@ def concrete_function_class() -> type[Any]:
 
 @dataclass(frozen=True)
 class TraceCall:
-    """The method that passes every traced function to the runtime.
+    """The method by which eager code calls a traced function (a function that another graph calls is a node of that graph).
 
     name: the function's, given the method's first two arguments; each trace has a name of its own.
     """
@@ -42,7 +42,7 @@ class TraceCall:
 
 
 def trace_call() -> TraceCall:
-    """Where a traced function is passed to the runtime from eager code."""
+    """`Context.call_function`, or the method that did its work up to TensorFlow 2.12. Imports TensorFlow."""
     from tensorflow.python.eager import context
 
     if hasattr(context.Context, "call_function"):

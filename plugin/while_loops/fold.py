@@ -25,10 +25,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.dtypes import REFERENCES
 from ..clusters.clusters import ClusterPlan, FoldedLoop
 from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
 from ..graph.control_flow import Liveness, analyse
-from ..graph.node_defs import Refusal
+from ..graph.node_defs import RefusalOf
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from .program import STACK, UNPACK, LoopFrame, LoopProgram, is_literal, operators_left
 from .variables import is_constant_enter, variable_of
@@ -40,8 +41,6 @@ _EFFECTS = tuple(
 """Beginnings of the names of operators with effects that one thread may run one after the other: none waits for another thread."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
 _ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
-_REFERENCES = 100
-"""DataType numbers above this are references to variables (TensorFlow 1)."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,13 @@ class _UnfitError(Exception):
 def stitch_loops(
     graph: Any,
     definitions: OpDefinitions,
-    refusal: Refusal,
+    refusal_of: RefusalOf,
     preserve: Collection[str] = (),
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> StitchedLoops:
     """Replaces each loop that holds a Stitch op and qualifies by one Loop op. The given GraphDef is not changed.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
     TensorFlow looks up afterwards. is_excluded: whether the loop with a given name ("loop_" and its hash) must stay as it is.
     """
     loops: list[FoldedLoop] = []
@@ -92,7 +91,7 @@ def stitch_loops(
                 following = _placed(changed)
                 if is_excluded(loop.name.rpartition("/")[2]):
                     raise _UnfitError("switched off by name")
-                reason = refusal(bytes(changed.node[-1].SerializeToString()))
+                reason = refusal_of(bytes(changed.node[-1].SerializeToString()))
                 if reason:
                     raise _UnfitError(reason)
             except _UnfitError as error:
@@ -195,7 +194,7 @@ def _check_variables(
             raise _UnfitError("a variable's next value may be dead")
         if any(output for _, output in graph.consumers[v.merge]):
             raise _UnfitError("it asks which operand a variable's Merge took")
-        if graph.nodes[v.enter].proto.attr["T"].type > _REFERENCES:
+        if graph.nodes[v.enter].proto.attr["T"].type > REFERENCES:
             raise _UnfitError("it has a reference to a variable")
     if any(graph.nodes[c].op != "Switch" for c, _ in graph.consumers[loop_condition]):
         raise _UnfitError("others than its variables read its condition")
@@ -256,7 +255,7 @@ def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, insi
     if any(attr.HasField("func") or attr.list.func for attr in node.proto.attr.values()):
         raise _UnfitError(f"{node.op}, which calls a function, in it")
     types = [dtype for _, _, dtype in (*definitions.inputs(node.proto), *definitions.outputs(node.proto))]
-    if any(dtype > _REFERENCES for dtype in types):
+    if any(dtype > REFERENCES for dtype in types):
         raise _UnfitError("it has a reference to a variable")
     if any(port.node not in inside for port in node.inputs) or any(source not in inside for source in node.control):
         raise _UnfitError("it reads from outside without entering")

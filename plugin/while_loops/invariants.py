@@ -18,12 +18,13 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from ..base.dtypes import DT_BOOL, INDEX_INTEGERS
 from ..graph.control_flow import Liveness, analyse
 from ..graph.placed_graph import PlacedGraph
 from .variables import LoopVariable, variable_of
 
-_SMALL = (3, 9, 10)
-"""DataType numbers of int32, int64 and bool, the dtypes of counters; most loops have one."""
+_SMALL = INDEX_INTEGERS | {DT_BOOL}
+"""The dtypes of counters; most loops have one."""
 
 
 def free_invariants(graph: Any) -> int:

@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.dtypes import DT_INT32, DT_VARIANT
 from ..graph.control_flow import Liveness, analyse
 from ..graph.fused import FUSED_WITH_PRODUCT, operands_of_fused
-from ..graph.node_defs import Refusal, serialized, without_inputs
+from ..graph.node_defs import RefusalOf, serialized, without_inputs
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
@@ -35,15 +36,13 @@ ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
 _PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
 _REARRANGES = frozenset("Cast ExpandDims Reshape Slice Split SplitV Squeeze StridedSlice Transpose Unpack".split())
 """Operators that are copied to before the loop with an operand of a product."""
-_INT32, _VARIANT = 3, 21
-"""DataType numbers; a list is a variant."""
 
 
-def hoist_products(graph: Any, refusal: Refusal) -> int:
+def hoist_products(graph: Any, refusal_of: RefusalOf) -> int:
     """Hoists the products of recurrent layers with their inputs out of the loops of a placed GraphDef, in place. Returns their
     number.
 
-    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
+    refusal_of: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
     product stays.
     """
     if not any(node.op == "TensorListGetItem" for node in graph.node):
@@ -53,7 +52,7 @@ def hoist_products(graph: Any, refusal: Refusal) -> int:
     hoisted = 0
     for node in placed.nodes:
         if node.op in _PRODUCTS and live.frame[node.index] and not node.proto.attr["transpose_a"].b:
-            hoisted += _hoist(graph, placed, live, node.index, refusal)
+            hoisted += _hoist(graph, placed, live, node.index, refusal_of)
     return hoisted
 
 
@@ -95,7 +94,7 @@ def _value_before(placed: PlacedGraph, port: Port, name: str, wait: list[str], c
     return f"{found}:{port.index}" if port.index else found
 
 
-def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Refusal) -> bool:
+def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal_of: RefusalOf) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
     if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
@@ -123,7 +122,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     if any(op not in FUSED_WITH_PRODUCT for op, _ in inside):
         return False
     rows = _rows_product(product.proto, [str(made.proto.input[0]), *before], len(inside))
-    if refusal(bytes(rows.SerializeToString())):
+    if refusal_of(bytes(rows.SerializeToString())):
         return False
     graph.node.extend([*copies.values(), rows])
     dtype = product.proto.attr["T"].type
@@ -134,27 +133,27 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
         )
 
     shape = add("Const", "shape", wait)
-    shape.attr["dtype"].type = _INT32
+    shape.attr["dtype"].type = DT_INT32
     value = shape.attr["value"].tensor
-    value.dtype = _INT32
+    value.dtype = DT_INT32
     value.tensor_shape.dim.add().size = 2
     value.int_val.extend((-1, -1))  # any matrix
     products = add("TensorListFromTensor", "list", [rows.name, shape.name])
     products.attr["element_dtype"].type = dtype
-    products.attr["shape_type"].type = _INT32
+    products.attr["shape_type"].type = DT_INT32
     enter = placed.nodes[listed].proto
-    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, _VARIANT)
+    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, DT_VARIANT)  # a list
     # The shape waits for the list: if the loop is in a branch that is not taken, neither may enter.
     entered_shape = add_enter(
-        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
+        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, DT_INT32, [f"^{products.name}"]
     )
     control = [text for text in product.proto.input if text.startswith("^")]
     items = [entered_list.name, item.proto.input[1], entered_shape.name, *control]
     # The last node has the product's name.
     nodes = [add("", f"inside_{i}", []) for i in range(len(inside))] + [product.proto]
     _become(nodes[0], "TensorListGetItem", items, element_dtype=dtype)
-    for (op, others), one, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
-        _become(node, FUSED_WITH_PRODUCT[op], [one.name, *others], T=dtype)
+    for (op, others), previous, node in zip(inside, nodes[:-1], nodes[1:], strict=True):
+        _become(node, FUSED_WITH_PRODUCT[op], [previous.name, *others], T=dtype)
     return True
 
 

@@ -17,22 +17,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
-READ = "ReadVariableOp"
-_READERS = frozenset((READ, "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"))
+_READERS = frozenset((READ_VARIABLE, RESOURCE_GATHER, "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"))
 
 
 def hoist_reads(graph: Any) -> int:
     """Hoists the reads of variables that a loop only reads out of the loops of a placed GraphDef, in place. Returns their number."""
-    if not any(is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
+    if not any(is_constant_enter(node) for node in graph.node) or not any(
+        node.op == READ_VARIABLE for node in graph.node
+    ):
         return 0
     placed = PlacedGraph(graph)
     paths = {
         node.index: path
         for node in placed.nodes
-        if node.op == READ and (path := _enters(placed, node.inputs[0])) is not None
+        if node.op == READ_VARIABLE and (path := _enters(placed, node.inputs[0])) is not None
     }
     read_only = {
         root: _is_only_read_in_loops(placed, root) for root in {_root(placed, path[0]) for path in paths.values()}
@@ -101,7 +103,7 @@ def _is_only_read_in_loops(placed: PlacedGraph, root: Port) -> bool:
 def _read_before(graph: Any, placed: PlacedGraph, enter: int, dtype: int) -> str:
     handle = placed.nodes[enter].proto
     read = graph.node.add(
-        name=f"{handle.name}/stitchfleet_read", op=READ, device=handle.device, input=list(handle.input)
+        name=f"{handle.name}/stitchfleet_read", op=READ_VARIABLE, device=handle.device, input=list(handle.input)
     )
     read.attr["dtype"].type = dtype
     return str(read.name)

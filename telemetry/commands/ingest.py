@@ -13,11 +13,12 @@ import sqlalchemy as sa
 from ..database import access, partitions, places
 from ..database.errors import DatabaseError
 from ..ingest.api_server import ApiServer
-from ..ingest.authentication import AUDIENCE, StaticTokens, TokenReviewer
+from ..ingest.authentication import StaticTokens, TokenReviewer
 from ..ingest.report_pages import Readers, ReportPages, made_by_process
 from ..ingest.serving import Ingest, Limits, serve
 from ..ingest.tls import CertificateFiles
 from ..pod import wire
+from ..pod.environment import AUDIENCE
 
 DEFAULT_PORT = 8475
 KUBERNETES = "https://kubernetes.default.svc"

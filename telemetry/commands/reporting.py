@@ -23,10 +23,9 @@ from ..reports.fleet import DEFAULT_TREND_WEEKS, fleet_report
 from ..reports.formats import CSV_LINES, job_facts, jobs_text, unreadable_words
 from ..reports.printable import printable, write_out
 from ..shipping import shipper
-from ..totals.freezing import Frozen, delete_namespace, freeze, prune
+from ..totals.freezing import SETTLE_DAYS, Frozen, delete_namespace, freeze, prune
 from ..totals.weekly import RevisionError, all_that_is_made_stays, processes, standing
 
-SETTLE_DAYS = 1
 MAX_TREND_WEEKS = 520
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 
+from ..pod.folders import default_cache
 from .errors import DatabaseError
 
 DATABASE_HELP = (
@@ -20,10 +21,7 @@ _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 def cache_folder() -> pathlib.Path:
     """$STITCHFLEET_CACHE, or stitchfleet/ in the user's cache folder."""
     given = os.environ.get("STITCHFLEET_CACHE")
-    if given:
-        return pathlib.Path(given)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(base) / "stitchfleet"
+    return pathlib.Path(given) if given else default_cache()
 
 
 def records_folder() -> pathlib.Path:
@@ -40,8 +38,7 @@ def database_url(given: str | None) -> str:
     """
     text = given or os.environ.get("STITCHFLEET_DATABASE")
     if not text:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        text = str(pathlib.Path(base) / "stitchfleet" / "stitchfleet.db")
+        text = str(default_cache() / "stitchfleet.db")
     if "://" in text:
         return text
     if _LIKE_A_URL.match(text) or "@" in text.rpartition("/")[0]:

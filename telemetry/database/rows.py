@@ -351,7 +351,7 @@ REVERT_EVENTS = ("reverted", "revert")
 """Kinds of events by which the plugin reports that a cluster went back to TensorFlow's own operators."""
 FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
 """Kinds of events by which it reports that a whole program did."""
-TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
+COUNTED_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
 """Kinds of events that change a week's figures."""
 
 

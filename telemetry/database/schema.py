@@ -61,7 +61,6 @@ _FREE = {"cut": True}
 KeyText = Annotated[str, Meta(max_length=128)]
 NamedKey = Annotated[str, Meta(min_length=1, max_length=128)]
 ProcessName = Annotated[str, Meta(min_length=1, max_length=64)]
-KindText = Annotated[str, Meta(min_length=1, max_length=64)]
 ClusterName = Annotated[str, Meta(min_length=1, max_length=256)]
 Uid = Annotated[str, Meta(max_length=128)]
 # Free text: what only people read.
@@ -75,10 +74,10 @@ LabelText = Annotated[str, Meta(max_length=MAX_LABEL_TEXT)]
 
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME_NS)]
 Duration = Annotated[int, Meta(ge=0, le=MAX_DURATION_NS)]
-Step = Annotated[int, Meta(ge=-MAX_STEP, le=MAX_STEP)]
+StepNumber = Annotated[int, Meta(ge=-MAX_STEP, le=MAX_STEP)]
 FunctionNumber = Annotated[int, Meta(ge=0, lt=MAX_FUNCTIONS)]
 Sequence = Annotated[int, Meta(ge=0, le=MAX_SEQUENCE)]
-Arm = Annotated[int, Meta(ge=0, le=1)]
+ArmNumber = Annotated[int, Meta(ge=0, le=1)]
 """Of a block: PLAIN or STITCHED."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
@@ -141,8 +140,8 @@ class Block(Struct):
 
     sequence: Sequence
     function: FunctionNumber
-    first_step: Step
-    last_step: Step
+    first_step: StepNumber
+    last_step: StepNumber
     stride: Annotated[int, Meta(ge=1, le=MAX_STRIDE)]
     started_ns: Annotated[int, Meta(ge=-MAX_TIME_NS, le=MAX_TIME_NS)]
     """The end minus the first duration: before 1970 if the clock was never set."""
@@ -159,8 +158,8 @@ class ArmBlock(Struct):
 
     time_ns: Time
     pair: Annotated[int, Meta(ge=0, le=MAX_PAIR)]
-    arm: Arm
-    first_step: Step
+    arm: ArmNumber
+    first_step: StepNumber
     durations_ns: Annotated[list[Duration], Meta(min_length=1, max_length=MAX_BLOCK)]
     function: FunctionNumber = 0
 
@@ -182,7 +181,7 @@ _Error = float | Annotated[str, Meta(pattern=r"^(-?inf|nan|-?Infinity|NaN)$")] |
 """A number in JSON; numbers that were not finite are strings."""
 
 
-class Executable(Struct):
+class ExecutableFacts(Struct):
     """The fields that are read of a cluster's executable."""
 
     kernel: NameText | None = None
@@ -197,7 +196,7 @@ class ClusterFacts(Struct):
     instances: Count | None = 1
     ops: Annotated[dict[NameText, Count], Meta(max_length=MAX_ENTRIES)] | None = None
     scopes: Annotated[list[_FactText], Meta(max_length=MAX_ENTRIES)] | None = None
-    executables: Annotated[list[Executable], Meta(max_length=MAX_ENTRIES)] | None = None
+    executables: Annotated[list[ExecutableFacts], Meta(max_length=MAX_ENTRIES)] | None = None
     kernel: NameText | None = None
     largest_error: _Error = None
     error_over_tolerance: _Error = None
@@ -274,7 +273,7 @@ for _each in (
     JobEnd,
 ):
     _DECODERS[_each] = msgspec.json.Decoder(_each)
-for _each in (*_DECODERS, Block, Job, Executable, EndFacts):
+for _each in (*_DECODERS, Block, Job, ExecutableFacts, EndFacts):
     with contextlib.suppress(msgspec.ValidationError):
         msgspec.convert({}, _each)
 

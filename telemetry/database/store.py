@@ -24,7 +24,7 @@ from .models import (
     metadata,
     weekly_rollups,
 )
-from .rows import REVERT_EVENTS, TOLD_EVENTS, Row, Rows
+from .rows import COUNTED_EVENTS, REVERT_EVENTS, Row, Rows
 from .weeks import Week
 
 TABLES_OF_PROCESSES = tuple(table for table in metadata.sorted_tables if "process_id" in table.primary_key.columns)
@@ -80,7 +80,7 @@ def insert_rows(
                     entries[name] += ({"process_id": owner, **row} for row in mine)
     blocks = entries["iteration_blocks"] = _new_blocks(connection, entries["iteration_blocks"])
     ends = [row for row in entries["job_ends"] if not _has_end(connection, row["process_id"])]
-    told = _new_events(connection, entries["events"])
+    new_events = _new_events(connection, entries["events"])
     changed: dict[str, int] = {}
     for table in TABLES_OF_PROCESSES:
         if found := entries.get(table.name):
@@ -97,12 +97,12 @@ def insert_rows(
             for row in ends
             for day in (processes[row["process_id"]]["started_ns"] // DAY_NS, row["ended_ns"] // DAY_NS)
         }
-        | {processes[one.process_id]["started_ns"] // DAY_NS for one in known.values() if one.is_new}
+        | {processes[process.process_id]["started_ns"] // DAY_NS for process in known.values() if process.is_new}
     )
     if changed.get("arm_blocks", 0) > 0:
         for row in entries["arm_blocks"]:
             late.since(row["process_id"], row["ended_ns"])
-    for row in told:
+    for row in new_events:
         if row["kind"] in REVERT_EVENTS:
             # a cluster that was reverted on one rank counts for the process that stands for the job
             for process_id in _same_job(connection, processes[row["process_id"]]):
@@ -110,10 +110,10 @@ def insert_rows(
         else:
             # records dropped after a process's end may be of any of its weeks
             late.since(row["process_id"], 0 if AFTER_DEATH in row["facts"] else row["time_ns"])
-    for one in known.values():
-        if one.was_named:
+    for process in known.values():
+        if process.was_named:
             # its model decides which jobs are submissions of one thing, and so groups and the interval of each total
-            late.since(one.process_id, 0)
+            late.since(process.process_id, 0)
     late.mark()
     return Inserted(
         *([(processes[row["process_id"]], row) for row in found] for found in (blocks, ends)),
@@ -216,7 +216,7 @@ def _has_end(connection: sa.Connection, owner: int) -> bool:
 
 def _new_events(connection: sa.Connection, entries: list[Row]) -> list[Row]:
     """Among the events that change a week's figures, those that are not in the database."""
-    found = [row for row in entries if row["kind"] in TOLD_EVENTS]
+    found = [row for row in entries if row["kind"] in COUNTED_EVENTS]
     for owner in {row["process_id"] for row in found}:
         sequences = [row["sequence"] for row in found if row["process_id"] == owner]
         between = events.c.sequence.between(min(sequences), max(sequences))

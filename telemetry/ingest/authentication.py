@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..pod.environment import AUDIENCE
 from .api_server import AUTHORITY, OWN_TOKEN, ApiServer, ReviewerError
 
-AUDIENCE = "stitchfleet-ingest"
 CACHE_SECONDS = 60.0
 REFUSED_CACHE_SECONDS = 5.0
 """A refused token is asked about again sooner: its pod may have been a moment ahead of the API server."""

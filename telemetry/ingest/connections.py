@@ -46,12 +46,12 @@ class _Refusal(asyncio.Protocol):
 class Connections:
     """Counts the open connections, and closes idle ones."""
 
-    def __init__(self, most: int, told: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """most: connections at once; fewer if the process may open fewer files. told: called with the reason, "idle" or "full",
+    def __init__(self, most: int, on_close: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """most: connections at once; fewer if the process may open fewer files. on_close: called with the reason, "idle" or "full",
         if a connection is closed or refused. clock: in seconds."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = max(1, min(most, files - SPARE_FILES) if files > 0 else most)
-        self._told, self._clock = told, clock
+        self._on_close, self._clock = on_close, clock
         self._known: dict[web.RequestHandler, _Connection] = {}
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Connections:
 
         def accept() -> asyncio.Protocol:
             if len(self._known) >= self.most and not self._makes_room():
-                self._told("full")
+                self._on_close("full")
                 return _Refusal()
             made = server()
             self._known[made] = _Connection(self._clock())
@@ -126,4 +126,4 @@ class Connections:
     def _close(self, protocol: web.RequestHandler, why: str) -> None:
         del self._known[protocol]
         protocol.force_close()
-        self._told(why)
+        self._on_close(why)

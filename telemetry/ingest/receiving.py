@@ -245,7 +245,7 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
     # from here on only the commit can fail, and then `written` is discarded
     written.rows += sum(map(len, batches))
     written.lost += lost
-    written.registered += sum(one.is_new for one in known.values())
+    written.registered += sum(process.is_new for process in known.values())
     written.blocks += len(inserted.blocks)
     given = sum(len(rows.tables.get("iteration_blocks", ())) for rows in batches)
     written.duplicate_blocks += given - len(inserted.blocks)

@@ -59,12 +59,12 @@ class NoSuchRevisionError(Exception):
     """The week has no such revision; the text is for the caller."""
 
 
-Make = Callable[[Week, str, "int | None"], Awaitable[str]]
+MakeReport = Callable[[Week, str, "int | None"], Awaitable[str]]
 """Makes the document of a week in one of FORMATS, as one of its revisions has it or, for None, as it is now. Raises PageError or
 NoSuchRevisionError."""
 
 
-def made_by_process(database_url: str) -> Make:
+def made_by_process(database_url: str) -> MakeReport:
     """Returns a function that makes documents from that database, each in a process of its own, for at most MAKE_SECONDS. The URL
     is passed in the environment, which no list of processes shows."""
 
@@ -151,7 +151,7 @@ class Readers:
 class ReportPages:
     """The handler of report pages. say: writes a line to the log."""
 
-    def __init__(self, readers: Readers, make: Make, say: Callable[[str], None]) -> None:
+    def __init__(self, readers: Readers, make: MakeReport, say: Callable[[str], None]) -> None:
         self._readers, self._make, self._say = readers, make, say
         self._kept: OrderedDict[_Key, tuple[float, str]] = OrderedDict()
         self._making: dict[_Key, asyncio.Task[str]] = {}

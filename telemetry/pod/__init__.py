@@ -3,6 +3,7 @@
 environment  the variables that identify a pod's job: one table, from which the webhook writes and the job reads
 recording    the Recorder, which a job calls at each step
 spool        the files of records: checksummed, bounded, readable after a SIGKILL
+folders      the folder that is used if no setting names another
 wire         the format in which a batch of segments is sent to the ingest server
 background   lowers a helper process's priority below the training
 """

@@ -63,7 +63,5 @@ IDENTITY = (
 SENDING = (INGEST, INGEST_TOKEN_FILE, INGEST_TOKEN, INGEST_CA_FILE)
 VARIABLES = (*IDENTITY, *SENDING)
 
-
-def table() -> str:
-    """The variables with their meanings, one per line, for a help text."""
-    return "\n".join(f"{variable.name:<30} {variable.help}" for variable in VARIABLES)
+AUDIENCE = "stitchfleet-ingest"
+"""The audience of a pod's token: the webhook asks for it, and the ingest server accepts no other."""

@@ -62,7 +62,10 @@ class Detail:
 
 
 def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Detail:
-    """The details of one process, with its iterations of the week (None: all). Memory does not grow with the number of iterations."""
+    """The details of one process: its iterations of the week (None: all), and its clusters and latest events, of whatever week.
+
+    The iterations are read block by block; if they are many, a 300th of them is in memory at a time (thinning.MAX_BUCKETS).
+    """
     of_week = () if week is None else (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     shown, name, others = _longest_function(connection, process_id, of_week)
     found = Detail(function=name, other_functions=others)

@@ -1,8 +1,8 @@
-"""A job's iterations as a chart shows them, in memory that does not grow with their number.
+"""A job's iterations as a chart shows them, of which a small part is in memory at a time.
 
 All iterations are kept or, if there are many, the shortest, the median and the longest of each stretch and arm: no rare long
 iteration is hidden, as it would be if only every n-th were drawn. Blocks of iterations are added one after the other, and one
-stretch is held at a time.
+stretch is held at a time: a 300th of the iterations (MAX_BUCKETS).
 """
 
 from __future__ import annotations

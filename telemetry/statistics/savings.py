@@ -147,9 +147,11 @@ def _moments(means: Sequence[tuple[float, float]]) -> _Moments | None:
     return _Moments(count, plain, stitched, ratio_variance, level_variance)
 
 
-def _saving(one: _Moments) -> Saving:
-    error = math.sqrt(one.saved_variance)
-    return _with_intervals(one.pairs, one.plain, one.stitched, one.ratio_variance, error, one.pairs - 1.0)
+def _saving(moments: _Moments) -> Saving:
+    error = math.sqrt(moments.saved_variance)
+    return _with_intervals(
+        moments.pairs, moments.plain, moments.stitched, moments.ratio_variance, error, moments.pairs - 1.0
+    )
 
 
 def _with_intervals(
@@ -194,30 +196,30 @@ def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
     Multiplied by the job's stitched iterations, it is the sum over the functions of their stitched iterations times their saving. For
     one function it is that function's estimate. Raises ValueError as estimate_from_means does.
     """
-    known = [(one, _moments(one.means)) for one in functions if one.stitched_count or one.means]
-    measured = [(one.stitched_count, moments) for one, moments in known if moments is not None]
+    known = [(data, _moments(data.means)) for data in functions if data.stitched_count or data.means]
+    measured = [(data.stitched_count, moments) for data, moments in known if moments is not None]
     if not measured:
         return None
-    count = sum(one.stitched_count for one, _ in known)
+    count = sum(data.stitched_count for data, _ in known)
     if len(known) == 1 or count == 0:
         return _saving(measured[0][1])
-    unmeasured_ns = math.fsum(one.stitched_ns for one, moments in known if moments is None)
-    plain = math.fsum([*(weight * one.plain for weight, one in measured), unmeasured_ns]) / count
-    stitched = math.fsum([*(weight * one.stitched for weight, one in measured), unmeasured_ns]) / count
+    unmeasured_ns = math.fsum(data.stitched_ns for data, moments in known if moments is None)
+    plain = math.fsum([*(weight * moments.plain for weight, moments in measured), unmeasured_ns]) / count
+    stitched = math.fsum([*(weight * moments.stitched for weight, moments in measured), unmeasured_ns]) / count
     if not stitched > 0.0:
         return _saving(measured[0][1])
-    variances = [(weight / count) ** 2 * one.saved_variance for weight, one in measured]
+    variances = [(weight / count) ** 2 * moments.saved_variance for weight, moments in measured]
     ratio_variance = 0.0
-    for weight, one in measured:
+    for weight, moments in measured:
         # how the function's ratio and level move ln(plain / stitched) of the job
-        of_plain, of_stitched = weight * one.plain / (count * plain), weight * one.stitched / (count * stitched)
-        ratio_variance += ((of_plain + of_stitched) / 2.0) ** 2 * one.ratio_variance
-        ratio_variance += (of_plain - of_stitched) ** 2 * one.level_variance
+        of_plain, of_stitched = weight * moments.plain / (count * plain), weight * moments.stitched / (count * stitched)
+        ratio_variance += ((of_plain + of_stitched) / 2.0) ** 2 * moments.ratio_variance
+        ratio_variance += (of_plain - of_stitched) ** 2 * moments.level_variance
     variance = math.fsum(variances)
     inverse = math.fsum(
-        (part / variance) ** 2 / (one.pairs - 1) for part, (_, one) in zip(variances, measured) if variance
+        (part / variance) ** 2 / (moments.pairs - 1) for part, (_, moments) in zip(variances, measured) if variance
     )
-    pairs = sum(one.pairs for _, one in measured)
+    pairs = sum(moments.pairs for _, moments in measured)
     degrees = round(1.0 / inverse, 3) if inverse else float(pairs - len(measured))
     found = _with_intervals(pairs, plain, stitched, ratio_variance, math.sqrt(variance), degrees)
     return dataclasses.replace(found, method=METHOD_OF_SUMS, degrees_of_sum=degrees)

@@ -45,6 +45,10 @@ _SAVED = {
 _PLAIN_FIELDS = tuple(field.name for field in dataclasses.fields(UnitTotal) if field.name not in ("unit", "saved"))
 
 
+SETTLE_DAYS = 1
+"""Days after its end at which a week is frozen. Until then, spools that had no connection may deliver its data."""
+
+
 @dataclass(frozen=True)
 class Frozen:
     """A week's new revision. processes: number of processes whose figures it has."""

@@ -193,7 +193,7 @@ class JobWeek:
         return self.device_count * self.stitched_count * saved_ns / HOUR_NS - self.overhead_hours
 
     @property
-    def template(self) -> Template:
+    def template(self) -> JobTemplate:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that numbers runs."""
         return (self.key.cluster, self.namespace, self.model_fingerprint, without_counts(self.name))
 
@@ -206,7 +206,7 @@ class JobWeek:
         return Contribution(self.template, self._hours(self.saving.saved_ns), error, float(self.saving.degrees))
 
 
-Template = tuple[str, str, str, str]
+JobTemplate = tuple[str, str, str, str]
 _COUNT = re.compile(r"[a-z]*\d[a-z0-9]*")
 _SEPARATOR = re.compile(r"[-_.](?=[^-_.]*\Z)")
 

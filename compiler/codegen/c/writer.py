@@ -9,8 +9,8 @@ from typing import ClassVar
 from ...ir.graph import DType
 from ...loops import loops
 from ...loops.loops import Statement
-from ...ops.c_text import cpp_combine
-from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, cpp_expression, load_text, round_text, store_text
+from ...ops.c_text import REGISTER_TYPE, STORAGE_TYPE, cpp_combine, load_text, round_text, store_text
+from ...ops.table import cpp_expression
 from .text import guard_text, index_text
 
 

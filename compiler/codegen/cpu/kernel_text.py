@@ -14,7 +14,8 @@ from importlib import resources
 from ... import kernel
 from ...ir.graph import DType
 from ...loops.loops import Buffer, BufferKind, Compute, Let, Loops, NestCode, Phase, walk
-from ...ops.table import STORAGE_TYPE, libm_functions
+from ...ops.c_text import STORAGE_TYPE
+from ...ops.table import libm_functions
 from .. import c
 from ..c.text import constant_text
 from .body import PLUS_ZERO, ZERO_LINE, CpuWriter

@@ -20,7 +20,7 @@ from ...ir.graph import Graph
 from ...loops.loops import Buffer, BufferKind, Find, Loops, NestCode, Visit, walk
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
-from ...ops.table import STORAGE_TYPE
+from ...ops.c_text import STORAGE_TYPE
 from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
 from ...support.sequences import zip_strict

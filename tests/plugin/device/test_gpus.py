@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from stitchfleet.plugin.base.gpus import Gpu, find_gpus
+from stitchfleet.plugin.base.gpus import VisibleGpu, find_gpus
 from stitchfleet.plugin.native.library import compiler_command
 
 DRIVER = """
@@ -47,7 +47,7 @@ def test_a_machine_without_one_lacks_nothing(tmp_path: pathlib.Path) -> None:
 
 def test_gpus_are_named_with_what_they_lack(tmp_path: pathlib.Path) -> None:
     driver = built(tmp_path, 0)
-    assert find_gpus(driver) == [Gpu("Device 7", (9, 0), 107), Gpu("Device 8", (3, 0), 108)]
+    assert find_gpus(driver) == [VisibleGpu("Device 7", (9, 0), 107), VisibleGpu("Device 8", (3, 0), 108)]
     said = doctor(driver, tmp_path)
     assert "GPU 0        Device 7, 107 multiprocessors of compute capability 9.0\n" in said
     assert (

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin.graph.memory_bound import MARK, Shape, mark
+from stitchfleet.plugin.graph.memory_bound import MARK, PartialShape, mark
 
 from ..conftest import Plugin
 
 FLOAT, HALF = 1, 19
-YES: dict[str, tuple[str, Shape, Shape, dict[str, bool]]] = {
+YES: dict[str, tuple[str, PartialShape, PartialShape, dict[str, bool]]] = {
     "outer": ("BatchMatMulV2", (16, 512, 26, 1), (16, 512, 1, 26), {}),
     "outer, both turned": ("BatchMatMulV2", (8, 1, 26), (8, 64, 1), {"adj_x": True, "adj_y": True}),
     "outer, not in a batch": ("MatMul", (512, 1), (1, 64), {}),
@@ -23,7 +23,7 @@ YES: dict[str, tuple[str, Shape, Shape, dict[str, bool]]] = {
     "vectors with matrices, turned": ("BatchMatMulV2", (-2, 50, 1), (-2, 50, 36), {"adj_x": True}),
     "dots": ("BatchMatMulV2", (128, 1, 50), (128, 1, 50), {"adj_y": True}),
 }
-NO: dict[str, tuple[str, Shape | None, Shape | None, dict[str, bool]]] = {
+NO: dict[str, tuple[str, PartialShape | None, PartialShape | None, dict[str, bool]]] = {
     "a product": ("BatchMatMulV2", (128, 50, 36), (128, 36, 8), {}),
     "a matrix with a vector": ("MatMul", (512, 64), (64, 1), {}),
     "a batch of one": ("BatchMatMulV2", (1, 512, 64), (1, 64, 1), {}),
@@ -35,7 +35,7 @@ NO: dict[str, tuple[str, Shape | None, Shape | None, dict[str, bool]]] = {
 }
 
 
-EQUATIONS: dict[str, tuple[Shape, Shape, bool]] = {
+EQUATIONS: dict[str, tuple[PartialShape, PartialShape, bool]] = {
     "bij,bj->bi": ((20, 17, 12), (20, 12), True),
     "bi,bj->bij": ((20, 17), (20, 12), True),
     "i,j->ij": ((17,), (12,), True),

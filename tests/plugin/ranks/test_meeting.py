@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.ranks import meeting, store_server
 from stitchfleet.plugin.ranks.meeting import Meeting
 from stitchfleet.plugin.ranks.open_mpi import ANSWER_TAG, REQUEST_TAG, OpenMpi
-from stitchfleet.plugin.ranks.store import Store, StoreError
+from stitchfleet.plugin.ranks.store import ScopedStore, StoreError
 from stitchfleet.plugin.ranks.world import World
 
 from .test_courier import SWIFT, Job
@@ -70,12 +70,12 @@ def meetings(size: int) -> Iterator[list[Meeting]]:
 
 
 @pytest.fixture
-def server() -> Iterator[Store]:
+def server() -> Iterator[ScopedStore]:
     with subprocess.Popen(
         [sys.executable, "-I", "-S", store_server.__file__, SCOPE], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        yield Store("127.0.0.1", int(process.stdout.readline()), SCOPE)
+        yield ScopedStore("127.0.0.1", int(process.stdout.readline()), SCOPE)
         process.kill()
 
 
@@ -224,11 +224,11 @@ def test_a_process_without_open_mpi_has_no_mail() -> None:
     assert OpenMpi.loaded() is None
 
 
-def test_the_store_keeps_what_has_its_secret(server: Store) -> None:
+def test_the_store_keeps_what_has_its_secret(server: ScopedStore) -> None:
     assert server.get("key") is None
     server.put("key", b"value")
     assert server.get("key") == b"value"
-    other = Store(server._host, server._port, "stitchfleet-run")
+    other = ScopedStore(server._host, server._port, "stitchfleet-run")
     with pytest.raises(StoreError, match="404"):
         other.put("key", b"value")
     assert other.get("key") is None
@@ -260,7 +260,7 @@ time.sleep(60)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid, port = map(int, parent.stdout.readline().split())
-        assert Store("127.0.0.1", port, "scope").get("key") is None
+        assert ScopedStore("127.0.0.1", port, "scope").get("key") is None
         parent.kill()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.entry.activation import is_launcher
 from stitchfleet.plugin.ranks import exchange
 from stitchfleet.plugin.ranks.resets import Place
-from stitchfleet.plugin.ranks.store import Store, StoreError
+from stitchfleet.plugin.ranks.store import ScopedStore, StoreError
 from stitchfleet.plugin.ranks.world import RunIdKeeper, World, agree_on_run_id
 
 from .rendezvous import Rendezvous
@@ -65,23 +65,23 @@ def test_horovodrun_itself_trains_nothing() -> None:
 
 
 def test_the_store_keeps_what_is_put_there(rendezvous: Rendezvous) -> None:
-    store = Store(*rendezvous.address, "scope")
+    store = ScopedStore(*rendezvous.address, "scope")
     assert store.get("key") is None
     store.put("key", b"value")
     assert store.get("key") == b"value"
-    assert Store(*rendezvous.address, "another").get("key") is None
+    assert ScopedStore(*rendezvous.address, "another").get("key") is None
 
 
 def test_a_store_that_does_not_answer_is_an_error_soon(rendezvous: Rendezvous) -> None:
     rendezvous.delay_s = 5.0
     with pytest.raises(StoreError):
-        Store(*rendezvous.address, "scope", timeout_s=0.05).get("key")
+        ScopedStore(*rendezvous.address, "scope", timeout_s=0.05).get("key")
     rendezvous.delay_s = 0.0
     rendezvous.status = 503
     with pytest.raises(StoreError, match="503"):
-        Store(*rendezvous.address, "scope").put("key", b"value")
+        ScopedStore(*rendezvous.address, "scope").put("key", b"value")
     with pytest.raises(StoreError):
-        Store("127.0.0.1", 1, "scope").get("key")
+        ScopedStore("127.0.0.1", 1, "scope").get("key")
 
 
 def test_ranks_that_start_by_themselves_have_one_run(rendezvous: Rendezvous) -> None:
@@ -123,7 +123,7 @@ def test_ranks_of_open_mpi_make_the_run_id_of_their_job() -> None:
 
 
 def test_rank_0_gets_what_the_others_publish_and_does_without_what_is_torn(rendezvous: Rendezvous) -> None:
-    store, other = (Store(*rendezvous.address, scope) for scope in ("stitchfleet-run", "stitchfleet-another"))
+    store, other = (ScopedStore(*rendezvous.address, scope) for scope in ("stitchfleet-run", "stitchfleet-another"))
     assert exchange.publish(store, 1, "summaries", [{"steps": 3}])
     assert exchange.publish(other, 3, "summaries", [])
     store.put("summaries-2", b'[{"steps"')

@@ -7,11 +7,11 @@ import pathlib
 import pytest
 
 from stitchfleet.plugin.service import serving
-from stitchfleet.plugin.service.serving import Turns
+from stitchfleet.plugin.service.serving import KernelTurn
 
 
 def test_one_service_of_a_run_makes_kernels_at_a_time(tmp_path: pathlib.Path) -> None:
-    first, second, other_run = Turns(tmp_path, "a"), Turns(tmp_path, "a"), Turns(tmp_path, "b")
+    first, second, other_run = KernelTurn(tmp_path, "a"), KernelTurn(tmp_path, "a"), KernelTurn(tmp_path, "b")
     assert first.take(3)
     assert first.take(2), "it keeps the turn"
     assert not second.take(3)
@@ -29,7 +29,7 @@ def test_a_service_that_waits_in_vain_makes_them_itself(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(serving.time, "monotonic", lambda: now)
-    stopped, second = Turns(tmp_path, "a"), Turns(tmp_path, "a")
+    stopped, second = KernelTurn(tmp_path, "a"), KernelTurn(tmp_path, "a")
     assert stopped.take(3)
     assert not second.take(3)
     now += serving.TURN_PATIENCE_S
@@ -41,4 +41,4 @@ def test_a_service_that_waits_in_vain_makes_them_itself(
 
 
 def test_a_cache_that_cannot_be_written_to_is_no_reason_to_wait(tmp_path: pathlib.Path) -> None:
-    assert Turns(tmp_path / "missing", "a").take(1)
+    assert KernelTurn(tmp_path / "missing", "a").take(1)

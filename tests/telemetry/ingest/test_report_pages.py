@@ -14,7 +14,7 @@ from stitchfleet.telemetry.database import access
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.ingest import report_pages
 from stitchfleet.telemetry.ingest.api_server import ApiServer as Client
-from stitchfleet.telemetry.ingest.report_pages import Make, PageError, Readers, ReportPages, made_by_process
+from stitchfleet.telemetry.ingest.report_pages import MakeReport, PageError, Readers, ReportPages, made_by_process
 
 from .. import synthetic
 from ..servers import ApiServer, api_server, ingest_server, post, request
@@ -34,7 +34,7 @@ def api(tmp_path: pathlib.Path) -> Iterator[ApiServer]:
         yield found
 
 
-def pages(api: ApiServer, tmp_path: pathlib.Path, make: Make) -> ReportPages:
+def pages(api: ApiServer, tmp_path: pathlib.Path, make: MakeReport) -> ReportPages:
     said: list[str] = []
     return ReportPages(Readers(Client(api.url, tmp_path / "own", None)), make, said.append)
 
