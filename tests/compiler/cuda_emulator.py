@@ -24,7 +24,7 @@ from ..kept import kept, session_folder
 
 HEADER = Path(__file__).with_name("cuda_emulator.h")
 
-_COMPILE = ("g++", "-std=c++17", "-O1", "-fPIC")
+_COMPILE = ("g++", "-std=c++17", "-O0", "-fPIC")
 _MESSAGE_BYTES = 16384  # more than the 20 messages that the emulator keeps can be
 
 

@@ -115,6 +115,9 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
 }
 
 
+UNSET: tuple[Literal["pattern"], Literal["zero"]] = ("pattern", "zero")
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_mutant_of_a_generated_kernel_is_caught(name: str) -> None:
     graph = KERNELS[name]()
@@ -126,8 +129,9 @@ def test_every_mutant_of_a_generated_kernel_is_caught(name: str) -> None:
     )
     assert all(text != kernel.text for _, text in mutants)
     # What reads a register that was never set may be right by chance: exp of the pattern is 0, and so may the right answer be.
-    built = zip(mutants, _built(graph, kernel, mutants, "pattern"), _built(graph, kernel, mutants, "zero"), strict=True)
-    assert [kind for (kind, _), *both in built if all(map(_passes, both))] == []
+    for unset in UNSET:
+        mutants = [mutant for mutant, built in _built(graph, kernel, mutants, unset) if _passes(built)]
+    assert [kind for kind, _ in mutants] == []
 
 
 def test_every_kind_of_mutant_is_made_of_some_kernel() -> None:
@@ -142,11 +146,15 @@ def _passes(one: BuiltForGpu) -> bool:
 
 def _built(
     graph: Graph, kernel: CudaKernel, mutants: list[tuple[str, str]], unset: Literal["pattern", "zero"]
-) -> list[BuiltForGpu]:
+) -> Iterator[tuple[tuple[str, str], BuiltForGpu]]:
+    """The mutants, each with its kernel, whose registers hold `unset` before they are set."""
+    if not mutants:
+        return
     named = [
         replace(kernel, symbol=f"mutant{number}", text=re.sub(r"\bkernel", f"mutant{number}", text))
         for number, (_, text) in enumerate(mutants)
     ]
     source = "\n".join([head(), *(one.text for one in named)])
     emulated = build(source, "\n".join(run_by(one) for one in named), unset)
-    return [BuiltForGpu(graph, one, emulated, f"run_{one.symbol}") for one in named]
+    for mutant, one in zip(mutants, named, strict=True):
+        yield mutant, BuiltForGpu(graph, one, emulated, f"run_{one.symbol}")
