@@ -32,7 +32,7 @@ LONG_TEXT: Final = 64_000
 """A kernel with a longer text (in characters) is built only once, with the usual launch: NVRTC takes 11 s for 200,000."""
 MEASURED: Final = 6
 """Most candidates that are timed."""
-MARGIN: Final = 0.02
+LAUNCH_MARGIN: Final = 0.02
 """A candidate is preferred to the usual launch only if it is faster by this share: smaller differences of the model mean nothing."""
 
 Build = Callable[[str, str], nvrtc.CudaBinary]
@@ -134,7 +134,7 @@ def choose_launch(
         return replacement
 
     while True:
-        best = min(found, key=lambda one: one.cost.ns * (1.0 if one.target == target else 1 + MARGIN))
+        best = min(found, key=lambda one: one.cost.ns * (1.0 if one.target == target else 1 + LAUNCH_MARGIN))
         if best.binary is not None:
             break
         built(best)

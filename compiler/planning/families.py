@@ -67,7 +67,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReducedGraph:
     """The result of `reduce_families`. `graph`: has one component of each family. `output_numbers`: the numbers that its outputs have
     in the whole graph. `ops_left_out`: number of ops of the components that were removed."""
 
@@ -87,7 +87,7 @@ class _Component:
     key: tuple[object, ...]
 
 
-def reduce_families(graph: Graph) -> Reduction:
+def reduce_families(graph: Graph) -> ReducedGraph:
     """Finds the families of `graph` and removes all of their components except the largest of each. All parameters stay: their
     numbers are the kernel's signature."""
     families: dict[object, list[_Component]] = {}
@@ -113,9 +113,9 @@ def reduce_families(graph: Graph) -> Reduction:
             )
     kept = tuple(number for number in range(len(graph.outputs)) if number not in dropped)
     if not found:
-        return Reduction(graph, (), kept, 0)
+        return ReducedGraph(graph, (), kept, 0)
     rest = Graph(graph.name, graph.nodes, tuple(graph.outputs[number] for number in kept))
-    return Reduction(prune(rest), tuple(found), kept, left_out)
+    return ReducedGraph(prune(rest), tuple(found), kept, left_out)
 
 
 def _instance(

@@ -16,7 +16,7 @@ from .access import TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import NestCost, nest_cost
 from .execution import Execution, Mode, combination, execution_of, flat_execution
-from .families import Family, Reduction, reduce_families
+from .families import Family, ReducedGraph, reduce_families
 from .groups import Candidate, Group, find_candidates, find_groups
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .normal import normalise
@@ -243,7 +243,7 @@ def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
     return replace(_plan_graph(simple, target, {}, rules), output_numbers=tuple(range(len(simple.outputs))))
 
 
-def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
+def _homes(plan: Plan, reduced: ReducedGraph) -> Mapping[int, Family] | None:
     """The nest of each family, which must compute the representative as one flat loop and nothing else; None if a nest does
     not."""
     found: dict[int, Family] = {}

@@ -30,7 +30,7 @@ from ..lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost
 from ..ops.table import GraphError
 from ..targets.targets import GpuTarget
 
-MARGIN: Final = 0.05
+MERGE_MARGIN: Final = 0.05
 """What separate kernels must save, as a share: the model's barrier and launch are figures of one device each, and each kernel costs
 the host too."""
 
@@ -93,11 +93,11 @@ class MergeModel:
 
     def judge(self, together: OpWork, apart: Sequence[OpWork]) -> MergeDecision:
         """Compares one kernel with the work `together` with a kernel for each of `apart`. Merging pays unless separate kernels save
-        more than MARGIN of the time."""
+        more than MERGE_MARGIN of the time."""
         one = together.cost(self.target)
         each = [work.cost(self.target) for work in apart]
         apart_ns = sum(cost.ns for cost in each)
-        return MergeDecision(one.ns, apart_ns, one.ns * (1 - MARGIN) <= apart_ns, self._why(together, one, each))
+        return MergeDecision(one.ns, apart_ns, one.ns * (1 - MERGE_MARGIN) <= apart_ns, self._why(together, one, each))
 
     def _why(self, together: OpWork, one: KernelCost, each: Sequence[KernelCost]) -> str:
         launches = sum(cost.launch_ns for cost in each) - one.launch_ns
@@ -115,7 +115,7 @@ class MergeModel:
         if len(work.phases) < 2 or not work.shared_bytes:
             return False
         least = OpWork(work.phases, 0).cost(self.target)
-        return least.ns < work.cost(self.target).ns * (1 - MARGIN)
+        return least.ns < work.cost(self.target).ns * (1 - MERGE_MARGIN)
 
 
 def beside_all(works: Iterable[OpWork]) -> OpWork:
@@ -203,7 +203,7 @@ class StepMerges:
                 depth[i] = max(depth[i], depth[producer] + self.reduces[producer])
         return depth
 
-    def told(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
+    def notes(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
         """Lines that say what was merged, what was not, and why."""
         names = [self._name(cluster) for cluster in clusters]
         home = {i: number for number, cluster in enumerate(clusters) for i in cluster}

@@ -112,11 +112,11 @@ class GpuTarget(Target):
     # One block's atomic on the grid barrier's semaphore: all blocks use one address. On an H200 a barrier takes 0.6 us and 3.3 ns for
     # each block (scripts/bench-gpu).
     atomic_ns: float = 3.3
-    # A work item of a block: what it takes at least; a loop that waits for memory; each further turn of such a loop; and each warp
-    # that takes part in a reduction (fitted on an H200, gpu_cost).
+    # A work item of a block: what it takes at least; a loop that waits for memory; each further iteration of such a loop; and each
+    # warp that takes part in a reduction (fitted on an H200, gpu_cost).
     item_ns: float = 150.0
     round_ns: float = 360.0
-    turn_ns: float = 104.0
+    iteration_ns: float = 104.0
     reduce_warp_ns: float = 16.3
     # Threads that keep a multiprocessor's lanes busy if each instruction needs the previous one's result (4 clocks).
     busy_threads: int = 256

@@ -29,7 +29,7 @@ from .. import c
 from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
 from .chain import chain_of
-from .layout import MOST_TURNS, THREAD, Layout, assign
+from .layout import MOST_KEPT, THREAD, Layout, assign
 from .reduction import task_body
 from .survey import NARROW, distributed_loops, is_interleaved
 from .vectors import only_computes, row_widths
@@ -159,7 +159,7 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     fewer = 1
     while fewer < threads:
         width = row_widths(nest.body, fewer).get(longest, 1)
-        few = -(-longest // fewer) <= MOST_TURNS and nest.rows * fewer >= all_threads
+        few = -(-longest // fewer) <= MOST_KEPT and nest.rows * fewer >= all_threads
         if width > 1 and (fewer * width >= longest or (fewer >= LINE_THREADS and few)):
             return fewer
         fewer *= 2
