@@ -14,7 +14,7 @@ from ..codegen.cuda.kernel_text import CudaError
 from ..hlo.module import HloImportError
 from ..ir.graph import Array, Graph
 from ..kernel.cache import CacheEntry
-from ..ops.table import GraphError
+from ..ops.infer import GraphError
 from ..support.sequences import zip_strict
 from ..toolchain.host import ToolchainError
 

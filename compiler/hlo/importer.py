@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ..ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
-from ..ops.infer import NewNode
-from ..ops.table import GraphError, build, infer_node, reduce_identity
+from ..ops.infer import GraphError, NewNode
+from ..ops.reference import reduce_identity
+from ..ops.table import build, infer_node
 from ..ops.verify import verify_if_asked
 from ..passes.simplify import simplify
 from . import composites, convolutions
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 __all__ = [
-    "HloImportError",
     "ImportResult",
     "UnsupportedHloError",
     "UnsupportedOp",

@@ -17,8 +17,8 @@ from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from ..loops import loops
 from ..loops.loops import Assign, Find, If, LetIndex, Local, Loop, LoopKind, Statement, Visit
+from ..ops.c_text import literal_text
 from ..ops.propagation import ElementRequest, start_variable
-from ..ops.table import literal_text
 from ..planning.access import trace
 from ..planning.execution import Execution, Mode
 from ..planning.mapping import Segment
@@ -248,5 +248,5 @@ class _Scatter:
         return emitter.pop()
 
 
-def _same_place(one: _Place, other: _Place) -> tuple[Bound, ...]:
-    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip_strict(one.bounds, other.bounds))
+def _same_place(first: _Place, second: _Place) -> tuple[Bound, ...]:
+    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip_strict(first.bounds, second.bounds))

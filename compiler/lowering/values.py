@@ -15,6 +15,7 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Guard, Index, Var
 from ..loops import loops
 from ..loops.loops import Let, LetIndex, Statement
+from ..ops.c_text import literal_text
 from ..ops.propagation import (
     Apply,
     Choose,
@@ -27,7 +28,6 @@ from ..ops.propagation import (
     StartSource,
     starts_in,
 )
-from ..ops.table import literal_text
 from ..planning.access import Trace
 from .tiles import Tiles
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ..ir.graph import DType, Node
 from ..support.sequences import zip_strict
-from . import reference as reference
+from . import reference
 from .attributes import gather_numbers, window_of
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
 
 
 def oscillating(step: ComputedNode) -> ErrorBound:
-    """sin and cos: the operand's bound, since the slope is at most 1, but at most 2, the width of the range."""
+    """sin and cos: the operand's bound, because the slope is at most 1, capped at 2, the width of the range. Ambiguous if the operand
+    is: it may be infinite, and the result NaN."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 

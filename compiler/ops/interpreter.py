@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from ..ir.graph import Array, DType, Graph, Node
 from ..support.sequences import zip_strict
-from .table import OPS, GraphError
+from .infer import GraphError
+from .table import OPS
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -35,50 +35,17 @@ from typing import Final
 import numpy as np
 
 from ..ir.graph import Attribute, DType, GraphBuilder, Node, Shape
-from . import infer as infer
-from . import propagation as propagation
-from . import reference as reference
-from . import slicing as slicing
+from . import infer, propagation, reference, slicing
 from .c_text import (
-    EXACT_OPS,
     EXPRESSIONS,
     LIBM,
-    REGISTER_TYPE,
-    STORAGE_TYPE,
-    DTypeClass,
     Expression,
-    cpp_combine,
-    literal_text,
-    load_text,
-    round_text,
-    store_text,
 )
 from .errors import CONDITION, ERRORS, ErrorRule, exact
 from .infer import GraphError, NewNode, Rule
 from .propagation import Propagation
-from .reference import Reference, direct, reduce_identity
+from .reference import Reference, direct
 from .slicing import Slicing
-
-__all__ = [
-    "EXACT_OPS",
-    "OPS",
-    "REGISTER_TYPE",
-    "STORAGE_TYPE",
-    "Cost",
-    "DTypeClass",
-    "GraphError",
-    "OpRow",
-    "build",
-    "cpp_combine",
-    "cpp_expression",
-    "infer_node",
-    "libm_functions",
-    "literal_text",
-    "load_text",
-    "reduce_identity",
-    "round_text",
-    "store_text",
-]
 
 
 class Cost(enum.Enum):

@@ -6,8 +6,8 @@ import os
 from typing import Final
 
 from ..ir.graph import Graph
-from .infer import NewNode
-from .table import OPS, GraphError, infer_node
+from .infer import GraphError, NewNode
+from .table import OPS, infer_node
 
 VERIFY_VARIABLE: Final = "STITCHFLEET_VERIFY"
 

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
+from ..ops.c_text import EXACT_OPS
 from ..ops.propagation import Apply
-from ..ops.table import EXACT_OPS, OPS, Cost
+from ..ops.table import OPS, Cost
 from ..targets.targets import CpuTarget, Target
 from .access import trace
 from .mapping import SegmentKind

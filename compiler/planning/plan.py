@@ -191,8 +191,8 @@ class Plan:
         return index_table(self.graph, self.graph.nodes[nest.placed[0][0].node])
 
     def _phase(self, nests: list[PhaseNest]) -> PlannedPhase:
-        cost = sum(one.execution.cost_ns for one in nests)
-        is_serial = cost < self.target.serial_below_ns or sum(one.execution.tasks for one in nests) == 1
+        cost = sum(nest.execution.cost_ns for nest in nests)
+        is_serial = cost < self.target.serial_below_ns or sum(nest.execution.tasks for nest in nests) == 1
         return PlannedPhase(tuple(nests), is_serial, cost)
 
     @cached_property
@@ -279,6 +279,3 @@ def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: 
             continue
         return Plan(simple, target, candidates, groups, placement, frozenset(forced))
     raise RuntimeError(f"{simple.name}: {len(forced)} nodes taken out of line and still no plan")
-
-
-__all__ = ["Plan", "SegmentKind", "plan_graph"]

@@ -1,8 +1,9 @@
-"""What the planner knows of a device: one row of numbers per device, measured, with units in the names.
+"""What the planner knows of a device, in one frozen dataclass per kind of device (`CpuTarget`, `GpuTarget`), with units in the names.
 
-The CPU is a row like any other. Its figures were measured on the machine that builds this project (two cores of an
-AVX-512 server, TensorFlow 2.15.1). They decide which loops run in parallel and what is computed twice; they never
-change what is computed.
+The CPU's figures were measured on the machine that builds this project (two cores of an AVX-512 server, TensorFlow 2.15.1); a GPU's
+come from its data sheet, or were fitted on an H200 where a comment says so. The figures decide which loops run in parallel, what is
+computed twice, and into how many parts and lanes a reduction is split. The parts and lanes set the order of a sum, and so its
+rounding; nothing else about a result depends on these figures.
 """
 
 from __future__ import annotations

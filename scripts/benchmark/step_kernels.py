@@ -26,7 +26,7 @@ from typing import Any
 
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
 from stitchfleet.compiler.hlo.importer import read_hlo_file
-from stitchfleet.compiler.ops.table import GraphError
+from stitchfleet.compiler.ops.infer import GraphError
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.rules import BY_NAME
 from stitchfleet.compiler.step.partition import Partition, partition

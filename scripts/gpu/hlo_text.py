@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph, Literal, Node, Shape, WindowDimension
-from stitchfleet.compiler.ops.table import reduce_identity
+from stitchfleet.compiler.ops.reference import reduce_identity
 
 _OPCODES: Final[Mapping[str, str]] = {
     "exp": "exponential",

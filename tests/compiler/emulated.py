@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, head, plan_for_gpu
 from stitchfleet.compiler.ir.graph import DType, Graph, Node
 from stitchfleet.compiler.kernel.host_kernel import aligned

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import same_bits
 from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
 from stitchfleet.compiler.ir.graph import Graph

@@ -10,9 +10,8 @@ from ...ir.graph import DType
 from ...ir.index_maps import Index, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, Statement
-from ...ops.c_text import cpp_combine
+from ...ops.c_text import REGISTER_TYPE, STORAGE_TYPE, cpp_combine, literal_text, round_text
 from ...ops.reference import reduce_identity
-from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, round_text
 from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from . import forms

@@ -14,7 +14,8 @@ from importlib import resources
 from ... import kernel
 from ...ir.graph import DType
 from ...loops.loops import Buffer, BufferKind, Compute, Let, Loops, NestCode, Phase, walk
-from ...ops.table import STORAGE_TYPE, libm_functions
+from ...ops.c_text import STORAGE_TYPE
+from ...ops.table import libm_functions
 from .. import c
 from ..c.text import constant_text
 from .body import PLUS_ZERO, ZERO_LINE, CpuWriter
@@ -202,8 +203,8 @@ def _instance_table(
     `begin`. `function` is called with tasks of one row."""
     count, width = len(nest.instances), len(nest.buffers)
     table = "\n".join(
-        f"      {{{one.start}, {one.rows}, {{{', '.join(str(number_of[buffer]) for buffer in one.buffers)}}}}},"
-        for one in nest.instances
+        f"      {{{instance.start}, {instance.rows}, {{{', '.join(str(number_of[buffer]) for buffer in instance.buffers)}}}}},"
+        for instance in nest.instances
     )
     return f"""\
   if (first < {start + nest.tasks} && last > {start}) {{

@@ -25,9 +25,8 @@ from ...ir.graph import DType
 from ...ir.index_maps import Index
 from ...loops import loops
 from ...loops.loops import Local, Loop, LoopKind, Statement, walk
-from ...ops.c_text import cpp_combine
+from ...ops.c_text import REGISTER_TYPE, STORAGE_TYPE, cpp_combine, literal_text, load_text, round_text, store_text
 from ...ops.reference import reduce_identity
-from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
 from ...support.sequences import zip_strict
 from ...targets.targets import WARP
 from ..c.text import ends, guard_text, index_text, variable_type

@@ -20,7 +20,7 @@ from ...ir.graph import Graph
 from ...loops.loops import Buffer, BufferKind, Find, Loops, NestCode, Visit, walk
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
-from ...ops.table import STORAGE_TYPE
+from ...ops.c_text import STORAGE_TYPE
 from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
 from ...support.sequences import zip_strict
@@ -398,7 +398,7 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
     yield f"        const {ctype} start = {table}[one].start, rows = {table}[one].rows;"
     yield f"        const {ctype} from = begin > start ? begin - start : 0;"
     yield f"        const {ctype} to = end - start < rows ? end - start : rows;"
-    columns = [[one.buffers[k] for one in code.instances] for k in range(width)]
+    columns = [[instance.buffers[k] for instance in code.instances] for k in range(width)]
     arguments = []
     for k, column in enumerate(columns):
         same = all(buffer == column[0] for buffer in column)
@@ -413,11 +413,11 @@ def _table_text(of: _Nest, table: str, places: Mapping[Buffer | None, int], memo
     work item's own accesses. Raises CudaError."""
     nest, ctype = of.code, of.layout.row_type
     rows = []
-    for one in nest.instances:
-        numbers = [places.get(buffer, -1) for buffer in one.buffers]
-        rows.append(f"  {{{one.start}, {one.rows}, {{{', '.join(map(str, numbers))}}}}},")
+    for instance in nest.instances:
+        numbers = [places.get(buffer, -1) for buffer in instance.buffers]
+        rows.append(f"  {{{instance.start}, {instance.rows}, {{{', '.join(map(str, numbers))}}}}},")
     for k in range(len(nest.buffers)):
-        column = [one.buffers[k] for one in nest.instances]
+        column = [instance.buffers[k] for instance in nest.instances]
         if any(buffer not in places for buffer in column) and any(buffer != column[0] for buffer in column):
             raise CudaError("components of one family that work on different constants or intermediates")
     width = len(nest.buffers)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...loops.loops import Statement
-from ...ops.c_text import cpp_combine
-from ...ops.table import REGISTER_TYPE
+from ...ops.c_text import REGISTER_TYPE, cpp_combine
 from .body import CudaWriter
 from .layout import THREAD, Places, Total
 

@@ -56,7 +56,8 @@ class Vectors:
     suffix: str = ""
 
     def of_step(self, number: int) -> Vectors:
-        """The accesses of the step that is `number` steps ahead."""
+        """The same accesses for the step `number` steps later, under names of their own: its vectors can then be loaded together with
+        this step's."""
         if number == 0:
             return self
         return replace(self, base=Var(f"{self.base.name}{number}", self.base.extent), suffix=str(number))

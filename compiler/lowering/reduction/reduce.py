@@ -58,7 +58,7 @@ def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold
 
 def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
     """Writes a graph of scalars whose parameters have the names in `names`. Returns the names of its outputs."""
-    from ...ops.table import literal_text
+    from ...ops.c_text import literal_text
 
     for i, node in enumerate(body.nodes):
         if i in names:

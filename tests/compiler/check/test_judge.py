@@ -11,21 +11,14 @@ import numpy.typing as npt
 import pytest
 
 from stitchfleet.compiler.check.input_ranges import Interval, input_ranges
-from stitchfleet.compiler.check.judge import (
-    GUARD_SAFETY,
-    REGIMES,
-    Regime,
-    Tolerance,
-    agrees,
-    guard_tolerance,
-    judge,
-    random_inputs,
-)
+from stitchfleet.compiler.check.judge import GUARD_SAFETY, Tolerance, agrees, guard_tolerance, judge
 from stitchfleet.compiler.check.oracle import evaluate_with_bounds
+from stitchfleet.compiler.check.random_inputs import REGIMES, Regime, random_inputs
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph, GraphBuilder, WindowDimension
 from stitchfleet.compiler.ops.errors import UNIT_ROUNDOFF
+from stitchfleet.compiler.ops.infer import GraphError
 from stitchfleet.compiler.ops.interpreter import evaluate
-from stitchfleet.compiler.ops.table import GraphError, build
+from stitchfleet.compiler.ops.table import build
 
 from ..library import Maker
 

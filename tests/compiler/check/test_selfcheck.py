@@ -14,8 +14,8 @@ import pytest
 
 from stitchfleet.compiler.check import selfcheck
 from stitchfleet.compiler.check.checkers import Check, CheckerDiedError, checkers
-from stitchfleet.compiler.check.judge import Regime, random_inputs
 from stitchfleet.compiler.check.oracle import evaluate_sample
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import REGIMES, Regime, judge_by, random_inputs
+from stitchfleet.compiler.check.judge import judge_by
 from stitchfleet.compiler.check.oracle import Bounded, evaluate_sample, evaluate_with_bounds
+from stitchfleet.compiler.check.random_inputs import REGIMES, Regime, random_inputs
 from stitchfleet.compiler.check.slices import Cut, cut_of, plan_slices, rows_of
 from stitchfleet.compiler.ir.graph import Array, Graph
 from stitchfleet.compiler.ops.table import OPS

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.check.selfcheck import CheckOptions
 from stitchfleet.compiler.codegen.cpu import many_shapes
 from stitchfleet.compiler.codegen.cpu.kernel_text import render

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cpu import kernel_text
 from stitchfleet.compiler.codegen.cpu.kernel_text import render
 from stitchfleet.compiler.explaining.words import explain

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.hlo.importer import HloImportError, UnsupportedHloError, import_hlo_text
+from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_hlo_text
+from stitchfleet.compiler.hlo.module import HloImportError
 from stitchfleet.compiler.hlo.text import HloSyntaxError, read_hlo_text
 from stitchfleet.compiler.ops.interpreter import evaluate
 

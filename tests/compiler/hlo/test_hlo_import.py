@@ -12,13 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.hlo.importer import (
-    HloImportError,
-    UnsupportedHloError,
-    import_hlo_file,
-    import_hlo_proto,
-    import_hlo_text,
-)
+from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_hlo_file, import_hlo_proto, import_hlo_text
+from stitchfleet.compiler.hlo.module import HloImportError
 from stitchfleet.compiler.hlo.proto import read_hlo_proto
 from stitchfleet.compiler.hlo.text import HloSyntaxError, read_hlo_text
 from stitchfleet.compiler.ir.graph import Graph

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import disjoint_pairs, same_bits
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.ir.graph import Graph

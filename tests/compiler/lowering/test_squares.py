@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.lowering.kernel_loops import lower

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import REGIMES, Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
 from stitchfleet.compiler.check.oracle import evaluate_with_bounds
+from stitchfleet.compiler.check.random_inputs import REGIMES, Regime, random_inputs
 from stitchfleet.compiler.ir.graph import DType, Graph, GraphBuilder
 from stitchfleet.compiler.ops.errors import summation_depth
+from stitchfleet.compiler.ops.infer import GraphError
 from stitchfleet.compiler.ops.interpreter import evaluate
-from stitchfleet.compiler.ops.table import GraphError, build
+from stitchfleet.compiler.ops.table import build
 
 from ..strategies import argmax_body, graphs
 

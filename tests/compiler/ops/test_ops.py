@@ -26,22 +26,18 @@ from stitchfleet.compiler.ir.graph import (
     Literal,
     WindowDimension,
 )
-from stitchfleet.compiler.ops.interpreter import evaluate
-from stitchfleet.compiler.ops.reference import round_away
-from stitchfleet.compiler.ops.table import (
-    OPS,
+from stitchfleet.compiler.ops.c_text import (
     REGISTER_TYPE,
     STORAGE_TYPE,
-    GraphError,
-    build,
     cpp_combine,
-    cpp_expression,
-    libm_functions,
     literal_text,
     load_text,
-    reduce_identity,
     store_text,
 )
+from stitchfleet.compiler.ops.infer import GraphError
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.ops.reference import reduce_identity, round_away
+from stitchfleet.compiler.ops.table import OPS, build, cpp_expression, libm_functions
 
 from ...kept import kept
 from ..native import toolchain

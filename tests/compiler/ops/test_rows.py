@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import REGIMES, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import REGIMES, random_inputs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Node
 from stitchfleet.compiler.ops import infer, propagation, slicing, table
 from stitchfleet.compiler.ops.attributes import attribute

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from stitchfleet.compiler.ir.graph import DType, Graph, GraphBuilder, Literal
-from stitchfleet.compiler.ops.table import GraphError, build
+from stitchfleet.compiler.ops.infer import GraphError
+from stitchfleet.compiler.ops.table import build
 from stitchfleet.compiler.ops.verify import verify, verify_if_asked
 
 from ..strategies import graphs

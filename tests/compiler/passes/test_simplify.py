@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.hlo.importer import import_hlo_text
 from stitchfleet.compiler.ir.graph import Attribute, DType, Graph, GraphBuilder, Literal
 from stitchfleet.compiler.ops.interpreter import evaluate

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions, run_apart
 from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache

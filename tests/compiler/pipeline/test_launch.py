@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu, translation_unit
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions
 from stitchfleet.compiler.lowering.gpu_cost import Chain, NestWork, PhaseWork, kernel_cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.planning.plan import Plan, plan_graph
 from stitchfleet.compiler.planning.rules import BY_NAME
 from stitchfleet.compiler.targets.targets import V100

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
 from stitchfleet.compiler.ir.graph import DType, Graph, WindowDimension
 from stitchfleet.compiler.lowering.kernel_loops import lower

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, translation_unit
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops.loops import BufferKind

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.targets.targets import GPUS

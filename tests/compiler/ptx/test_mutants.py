@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.toolchain import nvrtc

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache

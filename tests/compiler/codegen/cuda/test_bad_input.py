@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import MOST_PARAMETERS, CudaError, plan_for_gpu, translation_unit
 from stitchfleet.compiler.commands.command import CompileCommand
 from stitchfleet.compiler.ir.graph import DType

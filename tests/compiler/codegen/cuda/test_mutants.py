@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, head, plan_for_gpu
 from stitchfleet.compiler.ir.graph import Graph
 

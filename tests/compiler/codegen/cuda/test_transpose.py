@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.codegen.cuda.survey import is_distributed
 from stitchfleet.compiler.explaining.words import explain

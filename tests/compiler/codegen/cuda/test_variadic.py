@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
 from stitchfleet.compiler.codegen.cuda.survey import is_distributed
 from stitchfleet.compiler.explaining.words import explain
