@@ -22,7 +22,7 @@ KERNEL = {
     ".venv/bin/stitchfleet compile m.hlo --run": "median of 200 calls",
     ".venv/bin/stitchfleet compile m.hlo --target cuda --stop-after source": "__global__",
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "",
-    "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after STAGE": "multiply",
+    "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": "multiply",
 }
 """The commands of one folder, in their order, and what each has to print."""
 _RUN = ".venv/bin/stitchfleet run"
@@ -42,8 +42,8 @@ JOB = ".venv/bin/python tests/plugin/scripts/loop.py 5 20"
 """In place of a reader's own."""
 STANDS_FOR = {
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "stitchfleet compile m.hlo --stop-after plan > plan.txt",
-    "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after STAGE": (
-        "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after loops"
+    "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": (
+        "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after loops"
     ),
     "stitchfleet explain SUMMARY.json --html step.html": "stitchfleet explain s.json --html step.html",
     "stitchfleet explain FILE.hlo | SUMMARY.json [--html FILE]": "stitchfleet explain s.json",
