@@ -19,7 +19,7 @@ import pytest
 
 from scripts.wheel import PACKAGES, ROOT, build_wheel
 
-FIXTURE = ROOT / "tests" / "compiler" / "fixtures" / "layer_norm.hlo"
+FIXTURE = ROOT / "tests" / "fixtures" / "layer_norm.hlo"
 
 # What code in a training pod may import: the standard library, and what TensorFlow itself brings.
 IN_A_POD = frozenset(("numpy", "google", "ml_dtypes", "wrapt", "tensorflow", "keras", "stitchfleet"))

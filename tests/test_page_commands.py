@@ -1,9 +1,16 @@
-"""Each command that the pages show is run: here, on the cluster (tests/cluster/test_docs.py), or by a test that is named."""
+"""Each command that the pages show is run: here, on the cluster (tests/cluster/test_docs.py), or by a test that is named. For the few
+that no test runs, NOT_RUN_HERE says why."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,7 @@ import pytest
 from stitchfleet.telemetry.database import access
 
 from .cluster.page_commands import A_LAPTOP, INSTALLING, ON_A_CLUSTER
-from .pages import PAGES, ROOT, commands_of, type_in
+from .pages import PAGES, ROOT, commands_of, type_in, with_plain_blocks
 from .plugin.conftest import cache as cache
 
 KERNEL = {
@@ -22,7 +29,7 @@ KERNEL = {
     ".venv/bin/stitchfleet compile m.hlo --run": "median of 200 calls",
     ".venv/bin/stitchfleet compile m.hlo --target cuda --stop-after source": "__global__",
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "",
-    "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after STAGE": "multiply",
+    "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": "multiply",
 }
 """The commands of one folder, in their order, and what each has to print."""
 _RUN = ".venv/bin/stitchfleet run"
@@ -42,8 +49,8 @@ JOB = ".venv/bin/python tests/plugin/scripts/loop.py 5 20"
 """In place of a reader's own."""
 STANDS_FOR = {
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "stitchfleet compile m.hlo --stop-after plan > plan.txt",
-    "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after STAGE": (
-        "stitchfleet compile tests/compiler/fixtures/layer_norm.hlo --stop-after loops"
+    "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": (
+        "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after loops"
     ),
     "stitchfleet explain SUMMARY.json --html step.html": "stitchfleet explain s.json --html step.html",
     "stitchfleet explain FILE.hlo | SUMMARY.json [--html FILE]": "stitchfleet explain s.json",
@@ -59,11 +66,7 @@ _POSTGRES = "tests/cluster/test_external.py::test_two_ingest_servers_and_two_web
 _DATABASE = "tests/telemetry/commands/test_command.py::test_looking_after_the_database"
 _HELM = "helm {} stitchfleet helm/stitchfleet --namespace stitchfleet"
 ELSEWHERE = {
-    "scripts/demo": "scripts/demo",
     "scripts/test": ".ci/run",
-    "scripts/test --help": ".ci/run",
-    "scripts/test --all cluster": ".ci/run",
-    "scripts/test --all plugin -k test_agreement -s": "scripts/test",
     "scripts/environment": "scripts/test",
     "scripts/bench [--workloads all]": "tests/test_bench.py::test_a_run_measures_what_is_there_and_writes_it_down",
     "stitchfleet ingest | db | webhook | controller": _POSTGRES,
@@ -85,7 +88,12 @@ ELSEWHERE = {
     ),
 }
 """What runs the others: a test, or a program of the repository."""
-NOT_HERE = {
+HELPFUL = ("scripts/bench", "scripts/demo", "scripts/test")
+"""Programs whose --help is run here, and names every option that a page gives them."""
+NOT_RUN_HERE = {
+    "scripts/demo": "it trains a BERT three times, for 4 to 9 minutes; its --help is run here",
+    "scripts/test --all cluster": "it starts the slow tests of this suite that are tests/cluster; its --help is run here",
+    "scripts/test --all plugin -k test_agreement -s": "it starts slow tests of this suite, tests/plugin/ranks/test_agreement.py",
     "kubectl -n stitchfleet get certificates": "cert-manager does not run on the tests' cluster",
     "kubectl -n stitchfleet describe certificate stitchfleet-webhook": "cert-manager does not run on the tests' cluster",
 }
@@ -93,7 +101,9 @@ NOT_HERE = {
 
 def test_each_command_of_the_pages_is_run_somewhere() -> None:
     shown = {command for page in PAGES for command in commands_of(page)}
-    run = {*KERNEL, *JOBS, *ELSEWHERE, *NOT_HERE, *ON_A_CLUSTER, *INSTALLING, *A_LAPTOP}
+    run = {*KERNEL, *JOBS, *ELSEWHERE, "scripts/test --help", *ON_A_CLUSTER, *INSTALLING, *A_LAPTOP}
+    assert sorted(run & NOT_RUN_HERE.keys()) == []
+    run |= NOT_RUN_HERE.keys()
     assert sorted(shown - run) == []
     assert sorted(run - shown) == []
 
@@ -110,6 +120,70 @@ def test_what_runs_it_is_there(place: str) -> None:
     if name:
         tree = ast.parse((ROOT / file).read_text())
         assert name in [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of the programs alone, whose environment is the one of the tests: `scripts/environment` would install into it."""
+    root = tmp_path_factory.mktemp("checkout")
+    (root / ".venv").symlink_to(sys.prefix)
+    (root / "scripts").mkdir()
+    for program in HELPFUL:
+        shutil.copy2(ROOT / program, root / program)
+        if (ROOT / f"{program}.py").exists():
+            (root / f"{program}.py").symlink_to(ROOT / f"{program}.py")
+    environment = root / "scripts" / "environment"
+    environment.write_text("#!/bin/sh\n")
+    environment.chmod(0o755)
+    return root
+
+
+@functools.cache
+def help_of(checkout: Path, program: str, option: str = "") -> str:
+    """What `program [option] --help` prints."""
+    words = [str(checkout / program), *filter(None, [option]), "--help"]
+    environment = {name: value for name, value in os.environ.items() if name != "TENSORFLOW"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), f"{' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def shown_uses(program: str) -> Iterator[list[str]]:
+    """The words after the program's name, for each time that a page names the program with an option."""
+    for page in PAGES:
+        text = with_plain_blocks(page.read_text())
+        spans = re.findall(r"`([^`]*)`", re.sub(r"^    .*$", "", text, flags=re.M))
+        for line in [*spans, *re.findall(r"^    (.*)$", text, re.M)]:
+            named = re.search(
+                rf"(?<![\w/-]){program}(?![\w/-])(.*)", " ".join(re.sub(r'\s#\s.*|"[^"]*"', "", line).split())
+            )
+            if named is not None and "--" in named[1]:
+                yield re.sub(r"[\[\]=,]", " ", named[1]).split()
+
+
+def names(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
+
+
+@pytest.mark.parametrize("program", HELPFUL)
+def test_the_help_of_a_program_names_the_options_that_the_pages_give_it(program: str, checkout: Path) -> None:
+    text = help_of(checkout, program)
+    assert names(text, program)
+    for words in shown_uses(program):
+        options = [word for word in words if word.startswith("--") and word != "--help"]
+        for option in options:
+            # An option of a benchmark that has a command line of its own, such as `--telemetry --recording`, is in the help of that.
+            known = names(text, option) or (
+                option != options[0] and names(help_of(checkout, program, options[0]), option)
+            )
+            assert known, f"{program} {' '.join(words)}: --help does not name {option}"
+
+
+def test_the_help_of_the_tests_names_the_groups_that_the_pages_name(checkout: Path) -> None:
+    uses = list(shown_uses("scripts/test"))
+    groups = {words[words.index("--all") + 1] for words in uses if "--all" in words[:-1]}
+    assert groups >= {"cluster", "plugin"}
+    assert [group for group in sorted(groups) if not names(help_of(checkout, "scripts/test"), group)] == []
 
 
 @pytest.fixture

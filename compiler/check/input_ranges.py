@@ -92,7 +92,7 @@ def input_ranges(graph: Graph, divisors: bool = True) -> dict[int, Interval]:
 def _agreed(wants: Iterable[_Want]) -> _Want | None:
     """The want that satisfies as many of `wants` as possible together: needed ones first, then those that are not negative."""
     agreed: _Want | None = None
-    for want in sorted(wants, key=lambda one: (not one.is_needed, one.interval.low < 0)):
+    for want in sorted(wants, key=lambda want: (not want.is_needed, want.interval.low < 0)):
         if agreed is None:
             agreed = want
         elif not (both := agreed.interval.meet(want.interval)).is_empty:

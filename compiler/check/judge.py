@@ -40,7 +40,7 @@ REFERENCE_SLACK_LIMIT: Final = 16.0
 first rule)."""
 
 
-BLOCK_ELEMENTS: Final = 1 << 14
+JUDGED_AT_ONCE: Final = 1 << 14
 """Elements that are judged at a time: half a dozen float64 arrays of this size stay in an L2 cache."""
 
 
@@ -179,15 +179,15 @@ def _judge_ranges(expected: Bounded, actual: Array, reference: Array | None, ran
 def _judge_output(expected: Bounded, actual: Array, reference: Array | None) -> OutputVerdict:
     """Judges block by block, in the core's cache. Only if something is wrong is the whole output examined, to find the worst
     element."""
-    if reference is None and expected.value.size > BLOCK_ELEMENTS:
+    if reference is None and expected.value.size > JUDGED_AT_ONCE:
         oracle, bound, value = expected.value.reshape(-1), expected.bound.reshape(-1), actual.reshape(-1)
         verdicts = [
             _judge_array(Bounded(oracle[at], bound[at]), value[at], None)
-            for at in (slice(i, i + BLOCK_ELEMENTS) for i in range(0, oracle.size, BLOCK_ELEMENTS))
+            for at in (slice(i, i + JUDGED_AT_ONCE) for i in range(0, oracle.size, JUDGED_AT_ONCE))
         ]
         if all(verdict.ok for verdict in verdicts):
-            last = oracle.size - (len(verdicts) - 1) * BLOCK_ELEMENTS
-            decided = sum(v.decided for v in verdicts[:-1]) * BLOCK_ELEMENTS + verdicts[-1].decided * last
+            last = oracle.size - (len(verdicts) - 1) * JUDGED_AT_ONCE
+            decided = sum(v.decided for v in verdicts[:-1]) * JUDGED_AT_ONCE + verdicts[-1].decided * last
             return OutputVerdict(0, None, decided / oracle.size, max(v.largest_ratio for v in verdicts))
     return _judge_array(expected, actual, reference)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from ..ir.graph import Array, DType, Graph, Node
-from ..ops.errors import Bound, ComputedNode, input_bound, no_error, round_result
+from ..ops.errors import ComputedNode, ErrorBound, input_bound, no_error, round_result
 from ..ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
 from ..ops.table import OPS
 from ..support.sequences import zip_strict
@@ -28,7 +28,7 @@ class Bounded(NamedTuple):
     `bound` (float64). `bound` is 0 if only this value is right, and infinity if any value is."""
 
     value: Array
-    bound: Bound
+    bound: ErrorBound
 
 
 def evaluate_with_bounds(graph: Graph, inputs: Sequence[Array], slice_elements: int = SLICE_ELEMENTS) -> list[Bounded]:
@@ -266,7 +266,7 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
     return Bounded(*round_result(node.dtype, row.ulps, result, inherited))
 
 
-BLOCK_ELEMENTS: Final = 1 << 15
+REDUCED_AT_ONCE: Final = 1 << 15
 
 
 def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, ...]], Bounded]) -> Bounded:
@@ -274,11 +274,11 @@ def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, 
     column reduction processes some columns at a time. `part_of` gives parts of the operand."""
     dimensions = node.attributes["dimensions"]
     kept = [d for d in range(len(source.shape)) if d not in cast("tuple[int, ...]", dimensions)]
-    if not kept or source.element_count <= BLOCK_ELEMENTS:
+    if not kept or source.element_count <= REDUCED_AT_ONCE:
         return bounded_step(node, (source,), [part_of(())])
     position = max(range(len(kept)), key=lambda k: source.shape[kept[k]])
     axis, extent = kept[position], source.shape[kept[position]]
-    step = max(1, BLOCK_ELEMENTS * extent // source.element_count)
+    step = max(1, REDUCED_AT_ONCE * extent // source.element_count)
     value = np.empty(node.shape, oracle_dtype(node.dtype))
     bound = np.empty(node.shape, np.float64)
     for first in range(0, extent, step):
@@ -302,7 +302,7 @@ def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
 
     def compute(node: Node, sources: tuple[Node, ...], operands: list[Bounded]) -> Bounded:
         if node.op == "parameter":
-            return Bounded(values[_number(node)], cast("Bound", values[count + _number(node)]))
+            return Bounded(values[_number(node)], cast("ErrorBound", values[count + _number(node)]))
         check_body_op(body, node)
         return bounded_step(node, sources, operands)
 

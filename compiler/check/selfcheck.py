@@ -317,12 +317,12 @@ def _compare_runs(regime: Regime, runs: Runs) -> None:
             raise CheckFailedError(f"{regime.value} inputs: output {number} differs when written over an input")
 
 
-def same_bits(one: Array, other: Array) -> bool:
+def same_bits(left: Array, right: Array) -> bool:
     """Whether two arrays are equal to the last bit, except that any NaN equals any other NaN: of two NaN operands a vector
     instruction may keep another one than a scalar instruction."""
-    nan = (one != one) & (other != other)
-    bits = np.dtype(f"u{one.dtype.itemsize}")
-    return bool(((one.view(bits) == other.view(bits)) | nan).all())
+    nan = (left != left) & (right != right)
+    bits = np.dtype(f"u{left.dtype.itemsize}")
+    return bool(((left.view(bits) == right.view(bits)) | nan).all())
 
 
 class _Rounding:

@@ -41,16 +41,18 @@ ARITHMETIC: Final = 0.33
 
 @dataclass(frozen=True)
 class Chain:
-    """The longest chain of dependent steps of one work item. rounds: loops that wait for memory; turns: further turns of such loops,
-    whose reads overlap; warps: over all reductions of a group, the warps that take part (one for a part of a warp)."""
+    """The longest chain of dependent steps of one work item. rounds: loops that wait for memory; iterations: further iterations of
+    such loops, whose reads overlap; warps: over all reductions of a group, the warps that take part (one for a part of a warp)."""
 
     rounds: float = 0.0
-    turns: float = 0.0
+    iterations: float = 0.0
     warps: float = 0.0
 
     def ns(self, target: GpuTarget) -> float:
         """The time of the work item in ns."""
-        steps = self.rounds * target.round_ns + self.turns * target.turn_ns + self.warps * target.reduce_warp_ns
+        steps = (
+            self.rounds * target.round_ns + self.iterations * target.iteration_ns + self.warps * target.reduce_warp_ns
+        )
         return target.item_ns + steps
 
 
@@ -200,7 +202,7 @@ def _searched(plan: Plan, number: int, chain: Chain) -> tuple[float, Chain]:
     if plan.executions[number].mode is Mode.SCATTER:
         return 0.0, replace(chain, rounds=chain.rounds + scatter_work(plan.graph, node).count)
     search = searches(plan.graph, node)
-    longest = replace(chain, rounds=chain.rounds + search.updates, turns=chain.turns + search.rounds)
+    longest = replace(chain, rounds=chain.rounds + search.updates, iterations=chain.iterations + search.rounds)
     return search.tests * TEST_OPS * plan.target.light_ns, longest
 
 

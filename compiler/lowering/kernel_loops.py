@@ -33,7 +33,9 @@ def lower(plan: Plan) -> Loops:
     """The loops of a plan: one kernel, with the plan's phases, rows and tasks."""
     aliases = alias_pairs(plan)
     built = tuple(
-        Phase(tuple(_lower_one(plan, one, aliases) for one in phase.nests), phase.is_serial, phase.cost_ns)
+        Phase(
+            tuple(_lower_nest(plan, phase_nest, aliases) for phase_nest in phase.nests), phase.is_serial, phase.cost_ns
+        )
         for phase in plan.phases
     )
     memory = plan_memory(lifetimes([list(phase.nests) for phase in built]))
@@ -53,21 +55,21 @@ def _constant_bytes(graph: Graph, node: int) -> bytes:
     return np.ascontiguousarray(attribute(graph.nodes[node], "literal", Literal).value).tobytes()
 
 
-def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
+def _lower_nest(plan: Plan, phase_nest: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
     """The code of one nest of a phase, of the combination of its partial results or of a step for its table, executed as the plan
     says."""
-    context, execution = Context(plan, one.nest, []), one.execution
-    if one.partial is not None:
-        body = combine_body(context, execution, *one.partial)
+    context, execution = Context(plan, phase_nest.nest, []), phase_nest.execution
+    if phase_nest.partial is not None:
+        body = combine_body(context, execution, *phase_nest.partial)
         return _code(context, execution, body, number=-1)
-    if one.table is not None:
-        body = table_body(context, one.table, execution)
+    if phase_nest.table is not None:
+        body = table_body(context, phase_nest.table, execution)
         return _code(context, execution, body, number=-1)
     body = _body(context, execution)
     here = set(context.buffers) if execution.mode not in NEVER_IN_PLACE else set()
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
-    code = _code(context, execution, body, one.nest.number, shared)
-    family = plan.families.get(one.nest.number)
+    code = _code(context, execution, body, phase_nest.nest.number, shared)
+    family = plan.families.get(phase_nest.nest.number)
     if execution.rows_together > 1:
         code = block_rows(code, execution.rows_together)
     if execution.busy_rows:

@@ -248,5 +248,5 @@ class _Scatter:
         return emitter.pop()
 
 
-def _same_place(one: _Place, other: _Place) -> tuple[Bound, ...]:
-    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip_strict(one.bounds, other.bounds))
+def _same_place(first: _Place, second: _Place) -> tuple[Bound, ...]:
+    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip_strict(first.bounds, second.bounds))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 _AnyArray: TypeAlias = npt.NDArray[Any]
-Bound: TypeAlias = npt.NDArray[np.float64]
+ErrorBound: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class ComputedNode:
     node: Node
     sources: tuple[Node, ...]
     values: tuple[_AnyArray, ...]
-    bounds: tuple[Bound, ...]
+    bounds: tuple[ErrorBound, ...]
     result: _AnyArray
 
 
-ErrorRule: TypeAlias = Callable[[ComputedNode], Bound]
+ErrorRule: TypeAlias = Callable[[ComputedNode], ErrorBound]
 
 UNIT_ROUNDOFF: Final[Mapping[DType, float]] = {
     DType.F16: 2.0**-11,
@@ -94,7 +94,7 @@ def summation_depth(count: int) -> float:
     return float(max(count - 1, 0)) if count <= 16 else 4.0 * math.sqrt(count)
 
 
-def clean(bound: _AnyArray) -> Bound:
+def clean(bound: _AnyArray) -> ErrorBound:
     """Replaces NaN (from Inf - Inf or 0 * Inf), about which nothing can be said, by infinity."""
     unknown = np.isnan(bound)
     if not unknown.any():
@@ -103,12 +103,12 @@ def clean(bound: _AnyArray) -> Bound:
 
 
 @lru_cache(maxsize=1024)
-def no_error(shape: tuple[int, ...]) -> Bound:
+def no_error(shape: tuple[int, ...]) -> ErrorBound:
     """A bound of zeros of `shape`. All elements share one number in memory, so the array is read-only."""
     return np.broadcast_to(np.float64(0), shape)
 
 
-def is_exact(bound: Bound) -> bool:
+def is_exact(bound: ErrorBound) -> bool:
     """Whether the bound is zero everywhere."""
     if not any(bound.strides) and bound.size:
         return not bound.flat[0]
@@ -125,7 +125,7 @@ def smallest_of(x: _AnyArray) -> float:
     return float(np.minimum.reduce(x, axis=None, initial=np.inf))
 
 
-def ambiguous(where: _AnyArray) -> Bound:
+def ambiguous(where: _AnyArray) -> ErrorBound:
     """The bound that is infinite where the boolean array `where` is true, and 0 elsewhere."""
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
@@ -141,17 +141,17 @@ def _any_error(step: ComputedNode) -> _AnyArray:
 # ---- element-wise rules --------------------------------------------------------------------------------------------
 
 
-def exact(step: ComputedNode) -> Bound:
+def exact(step: ComputedNode) -> ErrorBound:
     """The rule of ops without operands: the inherited bound is 0."""
     return no_error(step.result.shape)
 
 
-def inherit(step: ComputedNode) -> Bound:
+def inherit(step: ComputedNode) -> ErrorBound:
     """The result has the bound of the first operand."""
     return step.bounds[0]
 
 
-def fragile(step: ComputedNode) -> Bound:
+def fragile(step: ComputedNode) -> ErrorBound:
     """If any operand may be in error, the result is ambiguous."""
     return ambiguous(_any_error(step))
 
@@ -160,7 +160,7 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
     """The rule of a function of one variable that is monotonic wherever it is finite: the largest distance at both ends of the
     operand's interval."""
 
-    def rule(step: ComputedNode) -> Bound:
+    def rule(step: ComputedNode) -> ErrorBound:
         x, bound = step.values[0], step.bounds[0]
         if is_exact(bound):
             return no_error(step.result.shape)
@@ -171,20 +171,21 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
     return rule
 
 
-def oscillating(step: ComputedNode) -> Bound:
-    """sin and cos: the operand's bound, since the slope is at most 1, but at most 2, the width of the range."""
+def oscillating(step: ComputedNode) -> ErrorBound:
+    """sin and cos: the operand's bound, because the slope is at most 1, capped at 2, the width of the range. Ambiguous if the operand
+    is: it may be infinite, and the result NaN."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 
 
-def tangent(step: ComputedNode) -> Bound:
+def tangent(step: ComputedNode) -> ErrorBound:
     """tan: as for a monotonic function, but ambiguous where the operand's interval may hold a pole."""
     x, bound = step.values[0], step.bounds[0]
     pole = (bound > 0) & (np.abs(np.cos(x)) <= bound)
     return np.where(pole, np.inf, monotone(np.tan)(step))
 
 
-def add(step: ComputedNode) -> Bound:
+def add(step: ComputedNode) -> ErrorBound:
     """The operands' bounds add up."""
     first, second = step.bounds
     if first.shape == second.shape and (is_exact(first) or is_exact(second)):
@@ -192,7 +193,7 @@ def add(step: ComputedNode) -> Bound:
     return first + second
 
 
-def multiply(step: ComputedNode) -> Bound:
+def multiply(step: ComputedNode) -> ErrorBound:
     """First and second order terms; an exact Inf times a factor that is certainly not zero is exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if not step.node.dtype.is_float:
@@ -200,7 +201,7 @@ def multiply(step: ComputedNode) -> Bound:
     if is_exact(ex) and is_exact(ey):
         return no_error(step.result.shape)
     size_x, size_y = np.abs(x), np.abs(y)
-    simple: Bound = size_y + ey
+    simple: ErrorBound = size_y + ey
     simple *= ex
     simple += size_x * ey
     if largest_of(simple) < np.inf:
@@ -215,7 +216,7 @@ def multiply(step: ComputedNode) -> Bound:
     return np.where(certain, 0.0, clean(reach))
 
 
-def divide(step: ComputedNode) -> Bound:
+def divide(step: ComputedNode) -> ErrorBound:
     """The bound for the smallest divisor (in magnitude) of the operand's interval; ambiguous if the interval holds zero, unless the
     divisor is exactly zero."""
     if not step.node.dtype.is_float:
@@ -232,7 +233,7 @@ def divide(step: ComputedNode) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, reach)
 
 
-def remainder(step: ComputedNode) -> Bound:
+def remainder(step: ComputedNode) -> ErrorBound:
     """Ambiguous if the quotient's integer part may differ; else the bounds of x - n y, n being that part."""
     if not step.node.dtype.is_float:
         return fragile(step)
@@ -245,7 +246,7 @@ def remainder(step: ComputedNode) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(jumps, np.inf, reach))
 
 
-def extreme(step: ComputedNode) -> Bound:
+def extreme(step: ComputedNode) -> ErrorBound:
     """maximum and minimum: the bound of the operand that certainly wins, else the larger of the two bounds."""
     if step.node.dtype is DType.PRED:
         return logical(step)
@@ -255,7 +256,7 @@ def extreme(step: ComputedNode) -> Bound:
     return np.where(x - ex > y + ey, ex, np.where(y - ey > x + ex, ey, np.maximum(ex, ey)))
 
 
-def power(step: ComputedNode) -> Bound:
+def power(step: ComputedNode) -> ErrorBound:
     """The largest distance at the four corners of the operands' intervals; ambiguous at poles and at the edge of the domain."""
     if not step.node.dtype.is_float:
         return fragile(step)
@@ -268,7 +269,7 @@ def power(step: ComputedNode) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(unclear, np.inf, reach))
 
 
-def arctangent2(step: ComputedNode) -> Bound:
+def arctangent2(step: ComputedNode) -> ErrorBound:
     """By the slope at the point of the operands' box that is nearest to the origin; ambiguous at the branch cut."""
     (y, x), (ey, ex) = step.values, step.bounds
     branch_cut = (x - ex <= 0) & (np.abs(y) <= ey) & (ey > 0)
@@ -277,7 +278,7 @@ def arctangent2(step: ComputedNode) -> Bound:
     return np.where((ex == 0) & (ey == 0), 0.0, np.where(branch_cut, np.inf, reach))
 
 
-def logical(step: ComputedNode) -> Bound:
+def logical(step: ComputedNode) -> ErrorBound:
     """and, or (and min, max) of booleans: one certain operand can decide the result."""
     if step.node.dtype is not DType.PRED:
         return fragile(step)
@@ -287,7 +288,7 @@ def logical(step: ComputedNode) -> Bound:
     return np.where(decided, 0.0, fragile(step))
 
 
-def compare(step: ComputedNode) -> Bound:
+def compare(step: ComputedNode) -> ErrorBound:
     """Ambiguous if the operands are closer than the sum of their bounds, unless both are exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if is_exact(ex) and is_exact(ey) and not step.node.attributes.get("total_order"):
@@ -304,7 +305,7 @@ def compare(step: ComputedNode) -> Bound:
     return ambiguous(unclear)
 
 
-def select(step: ComputedNode) -> Bound:
+def select(step: ComputedNode) -> ErrorBound:
     """Where the predicate is ambiguous, the bound is the distance between the two values plus the larger of their bounds, so that a
     function that a select makes continuous (an absolute value, a relu) keeps a finite bound at the seam. For pred: ambiguous if the
     two values differ."""
@@ -323,7 +324,7 @@ def select(step: ComputedNode) -> Bound:
     return np.where(unclear > 0, either, chosen)
 
 
-def clamp(step: ComputedNode) -> Bound:
+def clamp(step: ComputedNode) -> ErrorBound:
     """The largest distance at both ends of the operands' intervals, since clamp is monotonic in each operand."""
     (low, x, high), (el, ex, eh) = (value.astype(np.float64) for value in step.values), step.bounds
     above = reference.clamp(low + el, x + ex, high + eh)
@@ -334,7 +335,7 @@ def clamp(step: ComputedNode) -> Bound:
     return np.where(_any_error(step), np.where(unclear, np.inf, reach), 0.0)
 
 
-def convert(step: ComputedNode) -> Bound:
+def convert(step: ComputedNode) -> ErrorBound:
     """To integer: the distance at both ends of the operand's interval. To pred: ambiguous if zero is within the bound. To
     float: the operand's bound."""
     x, bound = step.values[0], step.bounds[0]
@@ -352,7 +353,7 @@ def convert(step: ComputedNode) -> Bound:
     return bound
 
 
-def bitcast_convert(step: ComputedNode) -> Bound:
+def bitcast_convert(step: ComputedNode) -> ErrorBound:
     """Ambiguous if the operand is in error, or is a NaN."""
     unclear = step.bounds[0] > 0
     if step.sources[0].dtype.is_float:
@@ -360,7 +361,7 @@ def bitcast_convert(step: ComputedNode) -> Bound:
     return ambiguous(unclear)
 
 
-def reduce_precision(step: ComputedNode) -> Bound:
+def reduce_precision(step: ComputedNode) -> ErrorBound:
     """One unit of the narrower mantissa; ambiguous near the narrower overflow threshold."""
     x, bound = step.values[0], step.bounds[0]
     exponent, mantissa = (int(step.node.attributes[key]) for key in ("exponent_bits", "mantissa_bits"))  # type: ignore[arg-type]
@@ -379,13 +380,13 @@ def reduce_precision(step: ComputedNode) -> Bound:
 def moved(function: reference.Reference) -> ErrorRule:
     """The rule of an op that only moves elements: bounds move as the values do."""
 
-    def rule(step: ComputedNode) -> Bound:
+    def rule(step: ComputedNode) -> ErrorBound:
         return np.asarray(function(step.node, step.sources, step.bounds), dtype=np.float64)
 
     return rule
 
 
-def gather(step: ComputedNode) -> Bound:
+def gather(step: ComputedNode) -> ErrorBound:
     """The bounds of the gathered elements; ambiguous if their index is in error."""
     bound = np.asarray(reference.gather(step.node, step.sources, (step.bounds[0], step.values[1])), dtype=np.float64)
     if not step.bounds[1].any():
@@ -398,14 +399,14 @@ def gather(step: ComputedNode) -> Bound:
     return np.where(unclear.reshape(along), np.inf, bound)
 
 
-def dynamic_slice(step: ComputedNode) -> Bound:
+def dynamic_slice(step: ComputedNode) -> ErrorBound:
     """The bounds of the slice; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[1:]):
         return np.full(step.node.shape, np.inf)
     return np.asarray(reference.dynamic_slice(step.node, step.sources, (step.bounds[0], *step.values[1:])))
 
 
-def dynamic_update_slice(step: ComputedNode) -> Bound:
+def dynamic_update_slice(step: ComputedNode) -> ErrorBound:
     """The bounds of operand and update; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[2:]):
         return np.full(step.node.shape, np.inf)
@@ -431,7 +432,7 @@ def over_axes(x: _AnyArray, axes: tuple[int, ...]) -> Folding:
     return Folding(lambda ufunc, terms: np.asarray(ufunc.reduce(terms, axis=axes)), count)
 
 
-def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, folding: Folding) -> Bound:
+def sum_bound(x: _AnyArray, bound: ErrorBound, result: _AnyArray, dtype: DType, folding: Folding) -> ErrorBound:
     """The bound of a sum of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
     fold, count = folding.of, folding.count
     inherited = np.zeros(result.shape) if is_exact(bound) else fold(np.add, bound)
@@ -459,7 +460,7 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, foldi
     return np.where(special & ~may_overflow, 0.0, clean(total))
 
 
-def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
+def product_bound(x: _AnyArray, bound: ErrorBound, dtype: DType, folding: Folding) -> ErrorBound:
     """The bound of a product of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds."""
     fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
@@ -479,13 +480,13 @@ def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) ->
 
 def reduction_bound(
     x: _AnyArray,
-    bound: Bound,
+    bound: ErrorBound,
     result: _AnyArray,
     kind: str,
     dtype: DType,
     axes: tuple[int, ...],
     most: int | None = None,
-) -> Bound:
+) -> ErrorBound:
     """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's value. most: the largest
     number of terms of a result that are not identities, if it is known."""
     if kind != "sum" and is_exact(bound) and kind != "product":
@@ -498,7 +499,9 @@ def reduction_bound(
     return folded_bound(x, bound, result, kind, dtype, folding)
 
 
-def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, folding: Folding) -> Bound:
+def folded_bound(
+    x: _AnyArray, bound: ErrorBound, result: _AnyArray, kind: str, dtype: DType, folding: Folding
+) -> ErrorBound:
     """The bound of `x` combined by `kind` as `folding` says, in any order; `result` is the oracle's value."""
     fold = folding.of
     if kind == "sum":
@@ -520,7 +523,7 @@ def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype
     return np.where(fold(np.logical_or, bound > 0), np.where(unknown, np.inf, reach), 0.0)
 
 
-def reduce(step: ComputedNode) -> Bound:
+def reduce(step: ComputedNode) -> ErrorBound:
     """The bound of a reduction in any order."""
     dimensions = step.node.attributes["dimensions"]
     assert isinstance(dimensions, tuple)
@@ -529,14 +532,14 @@ def reduce(step: ComputedNode) -> Bound:
     return reduction_bound(step.values[0], step.bounds[0], step.result, kind, step.node.dtype, axes)
 
 
-def dot(step: ComputedNode) -> Bound:
+def dot(step: ComputedNode) -> ErrorBound:
     """The bound of sums of products, each sum in any order, with each product rounded or not (fused multiply-adds): with k terms,
     depth * u * |A| |B| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.5), where depth is
     `summation_depth(k)` and one more for the product's own rounding."""
     (x, y), (ex, ey) = step.values, step.bounds
     wide, depth = accumulator(step.node.dtype), summation_depth(x.shape[-1]) + 1
     size_x, size_y = (np.where(np.isfinite(each), np.abs(each), 0.0) for each in (x, y))
-    inherited: Bound = np.zeros(step.result.shape)
+    inherited: ErrorBound = np.zeros(step.result.shape)
     if not is_exact(ey):
         inherited = inherited + size_x @ ey + _infinite(~np.isfinite(x) @ (ey > 0))
     if not is_exact(ex):
@@ -553,12 +556,12 @@ def dot(step: ComputedNode) -> Bound:
     return np.where(special & ~may_overflow, 0.0, clean(total))
 
 
-def _infinite(is_open: _AnyArray) -> Bound:
+def _infinite(is_open: _AnyArray) -> ErrorBound:
     """An infinite bound where `is_open`: Inf or NaN times a factor in error."""
     return np.where(is_open, np.inf, 0.0)
 
 
-def reduce_window(step: ComputedNode) -> Bound:
+def reduce_window(step: ComputedNode) -> ErrorBound:
     """The bound of a window's reduction in any order, with its initial value; ambiguous if that is in error."""
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
@@ -580,12 +583,12 @@ def reduce_window(step: ComputedNode) -> Bound:
     return np.asarray(reach)
 
 
-def scan(step: ComputedNode) -> Bound:
+def scan(step: ComputedNode) -> ErrorBound:
     """The bound of each prefix, reduced in any order."""
     return _scan_bound(step, reference.prefix_of_scan(step.node))
 
 
-def _scan_bound(step: ComputedNode, prefix: reference.Prefix) -> Bound:
+def _scan_bound(step: ComputedNode, prefix: reference.Prefix) -> ErrorBound:
     """Each result is a reduction, in any order, of the start and the elements so far."""
     (x, start), (bound, start_bound) = step.values, step.bounds
     results = step.node.shape[prefix.dimension]
@@ -596,7 +599,7 @@ def _scan_bound(step: ComputedNode, prefix: reference.Prefix) -> Bound:
     return folded_bound(terms, bounds, step.result, str(step.node.attributes["kind"]), step.node.dtype, folding)
 
 
-def scatter(step: ComputedNode) -> Bound:
+def scatter(step: ComputedNode) -> ErrorBound:
     """The bound of all updates of a place, applied in any order; ambiguous if an index is in error."""
     (x, indices, updates), (bound, index_bound, update_bound) = step.values, step.bounds
     dtype, kind = step.node.dtype, str(step.node.attributes["kind"])
@@ -644,7 +647,7 @@ def scatter(step: ComputedNode) -> Bound:
 # ---- what the op itself adds: rounding, flushing, overflow ---------------------------------------------------------
 
 
-def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) -> tuple[_AnyArray, Bound]:
+def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: ErrorBound) -> tuple[_AnyArray, ErrorBound]:
     """The oracle's value and its bound after an op with an error of `ulps` units in the last place gave `value` in `dtype`.
     `inherited` is the bound that the operands' bounds cause.
 
@@ -687,11 +690,11 @@ def _relative(dtype: DType, ulps: float) -> float:
 
 
 def _rounding(
-    dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: Bound, farthest: _AnyArray, top: float
-) -> Bound:
+    dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: ErrorBound, farthest: _AnyArray, top: float
+) -> ErrorBound:
     """`inherited` plus what an op of `ulps` may add by rounding and flushing. `size` is the value's magnitude, `farthest` is
     `size` plus the inherited bound, `top` the largest element of `farthest`."""
-    local: Bound = np.asarray(farthest * _relative(dtype, ulps))
+    local: ErrorBound = np.asarray(farthest * _relative(dtype, ulps))
     if dtype is DType.F16:
         local += 2.0**-25  # half the smallest subnormal
     if ulps == 0.5 and not smallest_of(inherited) > 0:
@@ -711,7 +714,7 @@ def _rounding(
     return local
 
 
-def input_bound(dtype: DType, value: _AnyArray) -> Bound:
+def input_bound(dtype: DType, value: _AnyArray) -> ErrorBound:
     """The bound of an input or a constant of `dtype` with value `value`: 0, except for subnormals of bf16, f32 and f64, which the
     processor may read as zero."""
     if not dtype.is_float or dtype is DType.F16:

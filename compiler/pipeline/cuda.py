@@ -163,16 +163,16 @@ def build_for_gpu(
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
         image = Path(folder) / "kernel.cubin"
 
-        def put(into: KernelCache, under: str, one: LaunchCandidate) -> CacheEntry:
-            assert one.binary is not None
-            image.write_bytes(one.binary.cubin)
-            source = f"{translation_unit(one.kernel)}\n{comparison()}"
-            return into.put(under, image, _metadata(graph, one, symbol), source, renew=measured is not None)
+        def put(into: KernelCache, under: str, candidate: LaunchCandidate) -> CacheEntry:
+            assert candidate.binary is not None
+            image.write_bytes(candidate.binary.cubin)
+            source = f"{translation_unit(candidate.kernel)}\n{comparison()}"
+            return into.put(under, image, _metadata(graph, candidate, symbol), source, renew=measured is not None)
 
-        def timed(one: LaunchCandidate) -> float | None:
+        def timed(candidate: LaunchCandidate) -> float | None:
             assert measured is not None
-            name = hashlib.sha256(f"{key}|{one.target!r}".encode()).hexdigest()
-            return measured(put(KernelCache(Path(folder) / "candidates"), name, one))
+            name = hashlib.sha256(f"{key}|{candidate.target!r}".encode()).hexdigest()
+            return measured(put(KernelCache(Path(folder) / "candidates"), name, candidate))
 
         launch = choose_launch(
             graph,

@@ -189,8 +189,8 @@ class GpuKernel:
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         gpu.call("cuModuleLoadData", ctypes.byref(self._module), image)
         gpu.call("cuModuleGetFunction", ctypes.byref(self._function), self._module, metadata.symbol.encode())
-        self._inputs = [gpu.allocate(one.size_bytes) for one in metadata.inputs]
-        self._outputs = [gpu.allocate(one.size_bytes) for one in metadata.outputs]
+        self._inputs = [gpu.allocate(tensor.size_bytes) for tensor in metadata.inputs]
+        self._outputs = [gpu.allocate(tensor.size_bytes) for tensor in metadata.outputs]
         self._scratch = gpu.allocate(metadata.scratch_bytes)
         self._semaphore = gpu.allocate(SEMAPHORE_BYTES)
         gpu.to_device(self._semaphore, np.zeros(SEMAPHORE_BYTES, np.uint8))
@@ -203,7 +203,7 @@ class GpuKernel:
             np.array([int(self._table)], np.uint64) if launch.by_table else addresses,
             np.array([int(self._semaphore)], np.uint64),
         )
-        self._parameters = (ctypes.c_void_p * 2)(*(one.ctypes.data for one in self._given))
+        self._parameters = (ctypes.c_void_p * 2)(*(array.ctypes.data for array in self._given))
 
     def close(self) -> None:
         """Unloads the kernel. Its memory is freed with the object."""
@@ -215,7 +215,7 @@ class GpuKernel:
         check_inputs(self.metadata, inputs)
         for memory, array in zip_strict(self._inputs, inputs):
             self.gpu.to_device(memory, array)
-        results = [np.empty(one.shape, one.numpy) for one in self.metadata.outputs]
+        results = [np.empty(tensor.shape, tensor.numpy) for tensor in self.metadata.outputs]
         for memory, array in zip_strict(self._outputs, results):
             array.reshape(-1).view(np.uint8)[...] = (
                 0xA5  # so that an element that the kernel does not write is not right by chance
@@ -229,9 +229,9 @@ class GpuKernel:
 
     def launch(self) -> None:
         """Puts one launch into the device's stream. Raises GpuError."""
-        one, stream = self._launch, self.gpu.stream
-        shape = (one.grid, 1, 1, one.block, 1, 1, one.shared_bytes, stream, self._parameters)
-        if one.cooperative:
+        launch, stream = self._launch, self.gpu.stream
+        shape = (launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes, stream, self._parameters)
+        if launch.cooperative:
             self.gpu.call("cuLaunchCooperativeKernel", self._function, *shape)
         else:
             self.gpu.call("cuLaunchKernel", self._function, *shape, None)

@@ -32,7 +32,7 @@ LONG_TEXT: Final = 64_000
 """A kernel with a longer text (in characters) is built only once, with the usual launch: NVRTC takes 11 s for 200,000."""
 MEASURED: Final = 6
 """Most candidates that are timed."""
-MARGIN: Final = 0.02
+LAUNCH_MARGIN: Final = 0.02
 """A candidate is preferred to the usual launch only if it is faster by this share: smaller differences of the model mean nothing."""
 
 Build = Callable[[str, str], nvrtc.CudaBinary]
@@ -86,14 +86,14 @@ class Launch:
             f"{len(kernel.tensors)} tensors, {binary.registers} registers per thread, {binary.spill_bytes} bytes spilled"
         )
         yield "launch: threads per block, registers allowed (used), occupancy, microseconds by the model"
-        for one in self.considered:
-            mark = "*" if one is self.chosen else " "
-            built = one.binary
+        for candidate in self.considered:
+            mark = "*" if candidate is self.chosen else " "
+            built = candidate.binary
             used = "not built" if built is None else f"{built.registers}, {built.spill_bytes} bytes spilled"
-            timed = "" if one.measured_ns is None else f", {one.measured_ns / 1e3:.1f} us measured"
+            timed = "" if candidate.measured_ns is None else f", {candidate.measured_ns / 1e3:.1f} us measured"
             yield (
-                f"  {mark} {one.kernel.block:>4} threads, {one.kernel.register_cap:>3} registers ({used}), "
-                f"{one.occupancy:>4.0%}, {one.cost.ns / 1e3:.1f} us{timed}"
+                f"  {mark} {candidate.kernel.block:>4} threads, {candidate.kernel.register_cap:>3} registers ({used}), "
+                f"{candidate.occupancy:>4.0%}, {candidate.cost.ns / 1e3:.1f} us{timed}"
             )
         yield str(self.chosen.cost)
 
@@ -126,27 +126,29 @@ def choose_launch(
         assert failure is not None
         raise failure
 
-    def built(one: LaunchCandidate) -> LaunchCandidate:
-        progress(f"{graph.name}: building {one.kernel.block} threads, {one.kernel.register_cap} registers")
-        binary = build(translation_unit(one.kernel), target.arch)
-        check_co_residency(one.kernel, binary)
-        found[found.index(one)] = replacement = replace(one, binary=binary)
+    def built(candidate: LaunchCandidate) -> LaunchCandidate:
+        progress(f"{graph.name}: building {candidate.kernel.block} threads, {candidate.kernel.register_cap} registers")
+        binary = build(translation_unit(candidate.kernel), target.arch)
+        check_co_residency(candidate.kernel, binary)
+        found[found.index(candidate)] = replacement = replace(candidate, binary=binary)
         return replacement
 
     while True:
-        best = min(found, key=lambda one: one.cost.ns * (1.0 if one.target == target else 1 + MARGIN))
+        best = min(
+            found, key=lambda candidate: candidate.cost.ns * (1.0 if candidate.target == target else 1 + LAUNCH_MARGIN)
+        )
         if best.binary is not None:
             break
         built(best)
     if measured is not None:
-        for one in sorted(found, key=lambda one: one.cost.ns)[:MEASURED]:
-            ready = one if one.binary is not None else built(one)
+        for candidate in sorted(found, key=lambda candidate: candidate.cost.ns)[:MEASURED]:
+            ready = candidate if candidate.binary is not None else built(candidate)
             found[found.index(ready)] = replace(ready, measured_ns=measured(ready))
-        timed = [one for one in found if one.measured_ns is not None]
+        timed = [candidate for candidate in found if candidate.measured_ns is not None]
         if not timed:
             raise CudaError(f"{graph.name}: no candidate runs on {target.name}")
-        best = min(timed, key=lambda one: one.measured_ns or 0.0)
-    return Launch(best, tuple(sorted(found, key=lambda one: one.cost.ns)))
+        best = min(timed, key=lambda candidate: candidate.measured_ns or 0.0)
+    return Launch(best, tuple(sorted(found, key=lambda candidate: candidate.cost.ns)))
 
 
 def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:

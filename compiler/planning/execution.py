@@ -36,7 +36,7 @@ INDEX_NS = 4.0
 """Estimated time that a scatter needs per index, besides the update of the window."""
 SECTOR_BYTES = 32
 """The least that a GPU's memory and caches move (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
-MOST_COLUMNS = 32
+BLOCK_COLUMNS = 32
 """The most neighbouring results that a GPU's block computes: one for each thread of a warp."""
 
 
@@ -146,7 +146,7 @@ def execution_of(
     return Execution(Mode.SQUARES, nest.rows, per_task, cost.one_core_ns, partial, order=order, panel_rows=panel)
 
 
-ROWS_TOGETHER = (6, 4)
+PRODUCT_ROWS = (6, 4)
 """Rows of a matrix product that are computed at once: six rows of two vectors are 12 sums, which hide the latency of an addition with
 16 registers to hold them (the micro-kernel of BLIS for AVX2: 6 x 16). Fewer where a batch's products have no multiple of six rows."""
 
@@ -159,7 +159,7 @@ def rows_together(graph: Graph, nest: Nest) -> int:
         for segment, mapping in nest.placed
         if graph.nodes[segment.node].op == "dot"
     ]
-    for rows in ROWS_TOGETHER:
+    for rows in PRODUCT_ROWS:
         if nest.rows >= rows and all(
             nest.rows * node.shape[-1] == node.element_count and (len(node.shape) == 2 or node.shape[-2] % rows == 0)
             for node, _ in products
@@ -251,6 +251,6 @@ def _columns(count: int, parts: int, dtype: DType, target: GpuTarget) -> int:
     """Results per block: one sector's worth, or more as long as every multiprocessor still gets a block, or if a block's threads
     would otherwise have no part to work on."""
     columns = SECTOR_BYTES // dtype.size_bytes
-    while columns < MOST_COLUMNS and (count > 2 * columns * target.multiprocessors or parts * columns < target.block):
+    while columns < BLOCK_COLUMNS and (count > 2 * columns * target.multiprocessors or parts * columns < target.block):
         columns *= 2
     return min(columns, count)

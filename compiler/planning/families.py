@@ -67,7 +67,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReducedGraph:
     """The result of `reduce_families`. `graph`: has one component of each family. `output_numbers`: the numbers that its outputs have
     in the whole graph. `ops_left_out`: number of ops of the components that were removed."""
 
@@ -87,7 +87,7 @@ class _Component:
     key: tuple[object, ...]
 
 
-def reduce_families(graph: Graph) -> Reduction:
+def reduce_families(graph: Graph) -> ReducedGraph:
     """Finds the families of `graph` and removes all of their components except the largest of each. All parameters stay: their
     numbers are the kernel's signature."""
     families: dict[object, list[_Component]] = {}
@@ -113,9 +113,9 @@ def reduce_families(graph: Graph) -> Reduction:
             )
     kept = tuple(number for number in range(len(graph.outputs)) if number not in dropped)
     if not found:
-        return Reduction(graph, (), kept, 0)
+        return ReducedGraph(graph, (), kept, 0)
     rest = Graph(graph.name, graph.nodes, tuple(graph.outputs[number] for number in kept))
-    return Reduction(prune(rest), tuple(found), kept, left_out)
+    return ReducedGraph(prune(rest), tuple(found), kept, left_out)
 
 
 def _instance(
@@ -195,7 +195,7 @@ def _canonical(graph: Graph, leaving: Sequence[int], repeats: Mapping[int, int])
     fit. `leaving`: the component's outputs; `repeats`: how many outputs of the graph each node is."""
     digests: dict[int, str] = {}
     for i in _post_order(graph, leaving):
-        text = repr((_head(graph, i), *(digests[operand] for operand in _operands(graph, graph.nodes[i]))))
+        text = repr((_head(graph, i), *(digests[operand] for operand in _operands(graph.nodes[i]))))
         digests[i] = hashlib.blake2s(text.encode()).hexdigest()
     nodes = _post_order(graph, sorted(leaving, key=lambda i: (digests[i], i)))
     tensors = [graph.nodes[i] for i in nodes if graph.nodes[i].element_count > 1]
@@ -205,7 +205,7 @@ def _canonical(graph: Graph, leaving: Sequence[int], repeats: Mapping[int, int])
     key = tuple(
         (
             _head(graph, i),
-            tuple(place[operand] for operand in _operands(graph, graph.nodes[i])),
+            tuple(place[operand] for operand in _operands(graph.nodes[i])),
             repeats[i] if i in leaving else 0,
         )
         for i in nodes
@@ -213,12 +213,12 @@ def _canonical(graph: Graph, leaving: Sequence[int], repeats: Mapping[int, int])
     return _Component(tuple(nodes), frozenset(leaving), tensors[0].element_count, key)
 
 
-def _operands(graph: Graph, node: Node) -> tuple[int, ...]:
+def _operands(node: Node) -> tuple[int, ...]:
     """The operands that the walk over a component follows. It stops at a scalar that a reduction computes."""
-    return node.operands if _is_inside(graph, node) else ()
+    return node.operands if _is_inside(node) else ()
 
 
-def _is_inside(graph: Graph, node: Node) -> bool:
+def _is_inside(node: Node) -> bool:
     return node.element_count > 1 or OPS[node.op].elementwise or node.op in ("reshape", "broadcast", "constant")
 
 
@@ -228,7 +228,7 @@ def _head(graph: Graph, i: int) -> tuple[object, ...]:
     tensor = node.element_count > 1
     if node.op == "parameter":
         return ("parameter", node.dtype, tensor)
-    if not _is_inside(graph, node):
+    if not _is_inside(node):
         return ("scalar", i)
     if node.op in ("reshape", "broadcast"):
         return (node.op, node.dtype, tensor)
@@ -250,5 +250,5 @@ def _post_order(graph: Graph, roots: Sequence[int]) -> list[int]:
         elif i not in opened:
             opened.add(i)
             stack.append((i, True))
-            stack.extend((operand, False) for operand in reversed(_operands(graph, graph.nodes[i])))
+            stack.extend((operand, False) for operand in reversed(_operands(graph.nodes[i])))
     return list(found)

@@ -19,7 +19,7 @@ MIN_ROWS: int = 8  # with fewer rows, a nest cannot keep a machine's cores busy
 MIN_TOGETHER: int = 16  # with fewer results of a reduce_window in a row, one loop over all of them is better
 MOST_SCANNED: int = 512  # most neighbours in one row of a scan: their accumulators stay in L1
 FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each step waits for the previous one
-MOST_COLUMNS: int = 4096  # most columns of a product in one row: their sums stay in L1
+MOST_PRODUCT_COLUMNS: int = 4096  # most columns of a product in one row: their sums stay in L1
 LONGEST_UNCUT_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
@@ -84,9 +84,9 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
 
 
 def _product_map(segment: Segment) -> RowMap:
-    """A row of a matrix product is a row, with all of its columns if they are no more than MOST_COLUMNS."""
+    """A row of a matrix product is a row, with all of its columns if they are no more than MOST_PRODUCT_COLUMNS."""
     *_, terms, columns = segment.space
-    run = columns if columns <= MOST_COLUMNS else divisor_near(columns, MOST_COLUMNS)
+    run = columns if columns <= MOST_PRODUCT_COLUMNS else divisor_near(columns, MOST_PRODUCT_COLUMNS)
     stride = terms * columns
     found = _one_row_each(
         segment.size, [SegmentDigit(run, columns // run), SegmentDigit(stride, segment.size // stride)]

@@ -209,7 +209,7 @@ class Placer:
             for nest in self.nests_by_tensor.get(request.node, ()):
                 made = request.node in self.candidates and self.nest_of.get(request.node) is nest
                 same = group is not None and nest.group == group.dominant
-                if not made and not self.rules.merging:
+                if not made and not self.rules.dominant_merging:
                     continue
                 score = (2 if made else 1 if same else 0, self.graph.nodes[request.node].size_bytes)
                 found[nest.number] = max(found.get(nest.number, (0, 0)), score)
@@ -342,7 +342,7 @@ class Placer:
         if tried:
             reason += "; " + "; ".join(f"not nest {number}: {why}" for number, why in tried.items())
         mapping: RowMap | None = own
-        if group is not None and self.rules.merging:
+        if group is not None and self.rules.dominant_merging:
             nest.group = group.dominant
             if segment.kind is SegmentKind.VALUE and group.dominant != segment.node:
                 followed = self._follow_dominant(segment, group, steps, own)

@@ -16,7 +16,7 @@ from .access import TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import NestCost, nest_cost
 from .execution import Execution, Mode, combination, execution_of, flat_execution
-from .families import Family, Reduction, reduce_families
+from .families import Family, ReducedGraph, reduce_families
 from .groups import Candidate, Group, find_candidates, find_groups
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .normal import normalise
@@ -191,8 +191,8 @@ class Plan:
         return index_table(self.graph, self.graph.nodes[nest.placed[0][0].node])
 
     def _phase(self, nests: list[PhaseNest]) -> PlannedPhase:
-        cost = sum(one.execution.cost_ns for one in nests)
-        is_serial = cost < self.target.serial_below_ns or sum(one.execution.tasks for one in nests) == 1
+        cost = sum(nest.execution.cost_ns for nest in nests)
+        is_serial = cost < self.target.serial_below_ns or sum(nest.execution.tasks for nest in nests) == 1
         return PlannedPhase(tuple(nests), is_serial, cost)
 
     @cached_property
@@ -243,7 +243,7 @@ def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
     return replace(_plan_graph(simple, target, {}, rules), output_numbers=tuple(range(len(simple.outputs))))
 
 
-def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
+def _homes(plan: Plan, reduced: ReducedGraph) -> Mapping[int, Family] | None:
     """The nest of each family, which must compute the representative as one flat loop and nothing else; None if a nest does
     not."""
     found: dict[int, Family] = {}
@@ -279,6 +279,3 @@ def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: 
             continue
         return Plan(simple, target, candidates, groups, placement, frozenset(forced))
     raise RuntimeError(f"{simple.name}: {len(forced)} nodes taken out of line and still no plan")
-
-
-__all__ = ["Plan", "SegmentKind", "plan_graph"]

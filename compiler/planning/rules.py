@@ -15,17 +15,17 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Rules:
-    """hierarchy: a segment may join the nest that computes a tensor that it reads. merging: it may also join a nest that reads the
-    same tensor."""
+    """hierarchy: a segment may join the nest that computes a tensor that it reads. dominant_merging: it may also join a nest that
+    reads the same tensor."""
 
     hierarchy: bool = True
-    merging: bool = True
+    dominant_merging: bool = True
 
 
 ALL: Final = Rules()
 BY_NAME: Final = {
-    "mapping": Rules(hierarchy=False, merging=False),
-    "hierarchy": Rules(merging=False),
+    "mapping": Rules(hierarchy=False, dominant_merging=False),
+    "hierarchy": Rules(dominant_merging=False),
     "all": ALL,
 }
 """By name, in the order of the paper's table."""

@@ -23,11 +23,11 @@ from ..ops.table import build
 from ..passes.simplify import prune
 from ..targets.targets import GpuTarget, Target
 
-FEWEST = 16
+SHORTEST_SCAN = 16
 """For shorter dimensions windows are cheaper: they are written out, and fused with what reads them."""
 IDEMPOTENT = ("max", "min", "and", "or")
 """Kinds for which combining the initial value more than once changes nothing: a window contains it once per element of padding."""
-LONG = 1 << 18
+SPLIT_ELEMENTS = 1 << 18
 """A scan with at least this many elements is split into parts: the elements are read twice, but several threads scan."""
 BUSY_ROWS = 8
 """On a CPU, a scan over at least this many rows is not split: the rows keep the threads busy."""
@@ -109,7 +109,7 @@ def _scan_of(builder: GraphBuilder, node: Node, operands: tuple[int, ...], targe
     source = builder.nodes[x]
     kind, prefix = str(node.attributes["kind"]), prefix_of(source.shape, window_of(node), node.shape)
     in_order = node.dtype.is_float and kind in ("sum", "product")
-    if prefix is None or (source.shape[prefix.dimension] < FEWEST and not in_order):
+    if prefix is None or (source.shape[prefix.dimension] < SHORTEST_SCAN and not in_order):
         return None
     start = builder.nodes[init].attributes.get("literal")
     identity = reduce_identity(kind, node.dtype)
@@ -146,10 +146,16 @@ def _parted(builder: GraphBuilder, x: int, starts: int, scan: _Scan, target: Tar
     shape, dimension = source.shape, scan.dimension
     extent = shape[dimension]
     rows = source.element_count // max(extent, 1)
-    count = min(source.element_count // PART, extent // FEWEST)
+    count = min(source.element_count // PART, extent // SHORTEST_SCAN)
     parts = next((parts for parts in range(count, count // 2, -1) if extent % parts == 0), 1)
     busy_rows = target.row_slots // 2 if on_gpu else BUSY_ROWS
-    if in_order or source.element_count < LONG or _rows_of(shape, dimension) >= busy_rows or parts < 2 or not rows:
+    if (
+        in_order
+        or source.element_count < SPLIT_ELEMENTS
+        or _rows_of(shape, dimension) >= busy_rows
+        or parts < 2
+        or not rows
+    ):
         return build(builder, "scan", (x, starts), **scan._asdict())
     apart = (*shape[:dimension], parts, extent // parts, *shape[dimension + 1 :])
     split = build(builder, "reshape", (x,), shape=apart)

@@ -88,7 +88,7 @@ def panel_rows_of(graph: Graph, nest: Nest, placed: Placed, order: Index, target
     return PANEL_ROWS if in_order and longest <= PANEL_ROW_BYTES and isinstance(target, CpuTarget) else BLOCK_ROWS
 
 
-FEWEST = 4
+SHORTEST_SIDE = 4
 """A GPU uses tiles only if both sides have at least this many elements; neighbours of a shorter side use up a cache line
 anyway."""
 APART = 4
@@ -166,7 +166,7 @@ def _tiled_transpose(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> Ti
     if len(written) != 1 or len(read) != 1 or u in (Index(0, flat.terms) - _sum(digits)).variables:
         return None
     (apart, along), (down,) = written[0], read
-    if min(along.extent, down.extent) < FEWEST or apart < APART or down.stride % along.extent:
+    if min(along.extent, down.extent) < SHORTEST_SIDE or apart < APART or down.stride % along.extent:
         return None
     if u.extent % (down.stride * down.extent):
         return None

@@ -30,7 +30,7 @@ from ..lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost
 from ..ops.infer import GraphError
 from ..targets.targets import GpuTarget
 
-MARGIN: Final = 0.05
+MERGE_MARGIN: Final = 0.05
 """What separate kernels must save, as a share: the model's barrier and launch are figures of one device each, and each kernel costs
 the host too."""
 
@@ -93,20 +93,22 @@ class MergeModel:
 
     def judge(self, together: OpWork, apart: Sequence[OpWork]) -> MergeDecision:
         """Compares one kernel with the work `together` with a kernel for each of `apart`. Merging pays unless separate kernels save
-        more than MARGIN of the time."""
-        one = together.cost(self.target)
+        more than MERGE_MARGIN of the time."""
+        merged = together.cost(self.target)
         each = [work.cost(self.target) for work in apart]
         apart_ns = sum(cost.ns for cost in each)
-        return MergeDecision(one.ns, apart_ns, one.ns * (1 - MARGIN) <= apart_ns, self._why(together, one, each))
+        return MergeDecision(
+            merged.ns, apart_ns, merged.ns * (1 - MERGE_MARGIN) <= apart_ns, self._why(together, merged, each)
+        )
 
-    def _why(self, together: OpWork, one: KernelCost, each: Sequence[KernelCost]) -> str:
-        launches = sum(cost.launch_ns for cost in each) - one.launch_ns
-        barriers = one.barriers_ns - sum(cost.barriers_ns for cost in each)
-        phases = sum(phase.ns for phase in one.phases) - sum(phase.ns for cost in each for phase in cost.phases)
+    def _why(self, together: OpWork, merged: KernelCost, each: Sequence[KernelCost]) -> str:
+        launches = sum(cost.launch_ns for cost in each) - merged.launch_ns
+        barriers = merged.barriers_ns - sum(cost.barriers_ns for cost in each)
+        phases = sum(phase.ns for phase in merged.phases) - sum(phase.ns for cost in each for phase in cost.phases)
         text = f"{launches / 1e3:.1f} us of launches saved, barriers {barriers / 1e3:+.1f}, phases {phases / 1e3:+.1f}"
         most = max(cost.resident for cost in each)
-        if one.resident < most:
-            text += f"; {together.shared_bytes} bytes of shared memory per block leave {one.resident} of {most} blocks at once"
+        if merged.resident < most:
+            text += f"; {together.shared_bytes} bytes of shared memory per block leave {merged.resident} of {most} blocks at once"
         return text
 
     def worth_a_cut(self, work: OpWork) -> bool:
@@ -115,7 +117,7 @@ class MergeModel:
         if len(work.phases) < 2 or not work.shared_bytes:
             return False
         least = OpWork(work.phases, 0).cost(self.target)
-        return least.ns < work.cost(self.target).ns * (1 - MARGIN)
+        return least.ns < work.cost(self.target).ns * (1 - MERGE_MARGIN)
 
 
 def beside_all(works: Iterable[OpWork]) -> OpWork:
@@ -149,18 +151,18 @@ class StepMerges:
             self.works[key] = None if graph is None else self.model.work_of(graph)
         return self.works[key]
 
-    def pays(self, one: Sequence[int], other: Sequence[int]) -> bool:
+    def pays(self, first: Sequence[int], second: Sequence[int]) -> bool:
         """Whether two sets that no path connects should be merged. If it does not pay side by side, they are also planned as one
         kernel, which reads only once what both read."""
-        works = [self._work(one), self._work(other)]
+        works = [self._work(first), self._work(second)]
         found = [work for work in works if work is not None]
         if len(found) < 2:
             return True
-        key = (frozenset(one), frozenset(other))
+        key = (frozenset(first), frozenset(second))
         together = beside_all(found)
         verdict = self.model.judge(together, found)
         if not verdict.pays:
-            exact = self._work([*one, *other])
+            exact = self._work([*first, *second])
             verdict = verdict if exact is None else self.model.judge(exact, found)
         elif key[0] | key[1] not in self.works:
             self.works[key[0] | key[1]] = together
@@ -203,8 +205,9 @@ class StepMerges:
                 depth[i] = max(depth[i], depth[producer] + self.reduces[producer])
         return depth
 
-    def told(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
-        """Lines that say what was merged, what was not, and why."""
+    def notes(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
+        """The decisions as lines of text, each with the cost model's reason: every cut, every cluster that was merged from sets side
+        by side, and every two sets of different clusters that were kept apart."""
         names = [self._name(cluster) for cluster in clusters]
         home = {i: number for number, cluster in enumerate(clusters) for i in cluster}
         for before, after, verdict in self.cuts:

@@ -333,9 +333,9 @@ class _Splitter:
             if op is not None:
                 steps.append((cluster, op))
         steps += [((i,), items[units[i]]) for i in range(len(units)) if not member[i]]
-        told = () if merges is None else tuple(merges.told(scopes.clusters))
+        notes = () if merges is None else tuple(merges.notes(scopes.clusters))
         fewest = fewest_sets(Dag(len(units), edges), member)
-        return SplitComputation(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told, fewest)
+        return SplitComputation(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), notes, fewest)
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:

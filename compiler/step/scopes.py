@@ -68,7 +68,7 @@ def identify(
     caps: Caps = Caps(),
     remote: bool = False,
     part: Sequence[Hashable] | None = None,
-    pays: Callable[[Sequence[int], Sequence[int]], bool] = lambda one, other: True,
+    pays: Callable[[Sequence[int], Sequence[int]], bool] = lambda first, second: True,
 ) -> Scopes:
     """The sets of members that each become one stitch op.
 

@@ -1,8 +1,9 @@
-"""What the planner knows of a device: one row of numbers per device, measured, with units in the names.
+"""What the planner knows of a device, in one frozen dataclass per kind of device (`CpuTarget`, `GpuTarget`), with units in the names.
 
-The CPU is a row like any other. Its figures were measured on the machine that builds this project (two cores of an
-AVX-512 server, TensorFlow 2.15.1). They decide which loops run in parallel and what is computed twice; they never
-change what is computed.
+The CPU's figures were measured on the machine that builds this project (two cores of an AVX-512 server, TensorFlow 2.15.1); a GPU's
+come from its data sheet, or were fitted on an H200 where a comment says so. The figures decide which loops run in parallel, what is
+computed twice, and into how many parts and lanes a reduction is split. The parts and lanes set the order of a sum, and so its
+rounding; nothing else about a result depends on these figures.
 """
 
 from __future__ import annotations
@@ -112,11 +113,11 @@ class GpuTarget(Target):
     # One block's atomic on the grid barrier's semaphore: all blocks use one address. On an H200 a barrier takes 0.6 us and 3.3 ns for
     # each block (scripts/bench-gpu).
     atomic_ns: float = 3.3
-    # A work item of a block: what it takes at least; a loop that waits for memory; each further turn of such a loop; and each warp
-    # that takes part in a reduction (fitted on an H200, gpu_cost).
+    # A work item of a block: what it takes at least; a loop that waits for memory; each further iteration of such a loop; and each
+    # warp that takes part in a reduction (fitted on an H200, gpu_cost).
     item_ns: float = 150.0
     round_ns: float = 360.0
-    turn_ns: float = 104.0
+    iteration_ns: float = 104.0
     reduce_warp_ns: float = 16.3
     # Threads that keep a multiprocessor's lanes busy if each instruction needs the previous one's result (4 clocks).
     busy_threads: int = 256

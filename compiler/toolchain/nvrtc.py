@@ -58,12 +58,12 @@ def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
         log = _text(library, program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
         if status:
             raise NvrtcError(f"NVRTC refuses the kernel for {arch}: {_first_error(log)}\n{log}", is_certain=True)
-        told = _of_kernels(log, besides)
+        kernels_log = _of_kernels(log, besides)
         return CudaBinary(
             _text(library, program, "PTX").rstrip(b"\0"),
             _text(library, program, "CUBIN"),
-            _number(r"Used (\d+) registers", told),
-            _number(r"(\d+) bytes spill stores", told),
+            _number(r"Used (\d+) registers", kernels_log),
+            _number(r"(\d+) bytes spill stores", kernels_log),
         )
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

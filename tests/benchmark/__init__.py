@@ -1,0 +1,1 @@
+"""Tests of scripts/benchmark. stepper: a workload without TensorFlow."""

@@ -1,0 +1,1 @@
+"""Kernels that are wrong on purpose, for fault tests; sitecustomize breaks those of a job."""

@@ -1,1 +1,1 @@
-"""The Kubernetes side without a cluster: what is done to pods, certificates, the webhook's server, reports as objects."""
+"""The Kubernetes side without a cluster, in a folder for each folder of operator/. pods: the pods that all of them use."""

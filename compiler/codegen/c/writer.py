@@ -16,8 +16,8 @@ from .text import guard_text, index_text
 
 @dataclass(frozen=True)
 class Writer:
-    """Renders statements. It makes no decisions and has no state; what differs within a loop is held by the writer of that loop's
-    body."""
+    """Renders statements as C text. It decides nothing and is immutable: a backend renders a loop's body with a changed copy of its
+    writer if statements are written differently there."""
 
     bound_plus: ClassVar[str] = ""
     """Text that is added to the bounds of guarded accesses."""
@@ -53,12 +53,12 @@ class Writer:
         return round_text(dtype, f"({REGISTER_TYPE[dtype]}){value.value}")
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        """Lines of consecutive statements."""
+        """The lines of `statements` in their order, indented by `indent` steps of two spaces."""
         for statement in statements:
             yield from self.statement(statement, indent)
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
-        """Lines of one statement. The kinds that a backend writes in its own way are left to its writer (AssertionError here)."""
+        """The lines of one statement. Raises AssertionError for the kinds that every backend's writer must render itself."""
         pad = "  " * indent
         if isinstance(statement, loops.Let):
             value = self.value(statement.dtype, statement.value)

@@ -15,7 +15,7 @@ from ...ops.reference import reduce_identity
 from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from . import forms
-from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_TOGETHER, SQUARE, Ahead, Draw, Facts, Squares, Strips
+from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_ADDED_AT_ONCE, SQUARE, Ahead, Draw, Facts, Squares, Strips
 
 CAPACITY: Final = "STITCH_CAPACITY"
 """Marks the size of a local in a text for many shapes: `CAPACITY(128)`."""
@@ -216,10 +216,10 @@ class CpuWriter(Writer):
         assert isinstance(inner, Loop)
         column = inner.variable.name
         yield f"{pad}long long {name}_base = first_row;"
-        yield f"{pad}for (; {name}_base + {ROWS_TOGETHER} <= last_row; {name}_base += {ROWS_TOGETHER}) {{"
+        yield f"{pad}for (; {name}_base + {ROWS_ADDED_AT_ONCE} <= last_row; {name}_base += {ROWS_ADDED_AT_ONCE}) {{"
         yield f"{pad}  #pragma omp simd"
         yield f"{pad}  for ({variable_type(inner)} {column} = 0; {column} < {inner.extent}; ++{column}) {{"
-        for number in range(ROWS_TOGETHER):
+        for number in range(ROWS_ADDED_AT_ONCE):
             yield f"{pad}    {{"
             yield f"{pad}      const long long {name} = {name}_base + {number};"
             yield from self.body(inner.body, indent + 3)

@@ -154,10 +154,10 @@ def draws_of(loop: Loop) -> dict[str, Draw]:
     return found
 
 
-ROWS_TOGETHER: Final = 4
+ROWS_ADDED_AT_ONCE: Final = 4
 """Rows that are added to a task's accumulators at once (_adds_rows)."""
 LEAST_COLUMNS: Final = 2048
-"""Fewest accumulators of a task for which ROWS_TOGETHER rows are added at once. Fewer accumulators stay in L1 beside the rows:
+"""Fewest accumulators of a task for which ROWS_ADDED_AT_ONCE rows are added at once. Fewer accumulators stay in L1 beside the rows:
 adding four rows at once was 10% slower with fewer, and 15% faster with more."""
 MOST_STATEMENTS: Final = 12
 
@@ -260,7 +260,7 @@ class Squares:
 
 @dataclass(frozen=True)
 class Plain:
-    """One iteration after the other. rows_together: as long as there are ROWS_TOGETHER rows, that many iterations are done at once.
+    """One iteration after the other. rows_together: while ROWS_ADDED_AT_ONCE rows are left, that many are done at once.
     ahead: what one of the passes in the loop's body prefetches."""
 
     rows_together: bool = False

@@ -203,8 +203,8 @@ def _instance_table(
     `begin`. `function` is called with tasks of one row."""
     count, width = len(nest.instances), len(nest.buffers)
     table = "\n".join(
-        f"      {{{one.start}, {one.rows}, {{{', '.join(str(number_of[buffer]) for buffer in one.buffers)}}}}},"
-        for one in nest.instances
+        f"      {{{instance.start}, {instance.rows}, {{{', '.join(str(number_of[buffer]) for buffer in instance.buffers)}}}}},"
+        for instance in nest.instances
     )
     return f"""\
   if (first < {start + nest.tasks} && last > {start}) {{

@@ -31,7 +31,7 @@ from ...support.sequences import zip_strict
 from ...targets.targets import WARP
 from ..c.text import ends, guard_text, index_text, variable_type
 from ..c.writer import Writer
-from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
+from .layout import REDUCE_BYTES, THREAD, How, Layout, ThreadMapping
 from .survey import is_distributed, is_row_loop
 from .vectors import Vectors
 
@@ -39,9 +39,9 @@ ATOMICS = {"min": "Min", "max": "Max"}
 """CUDA's name of each kind of atomic update that does not depend on the order of updates."""
 MOST_TESTS = 8
 """Iterations that a thread tests at once in a Find or Visit, so that as many of its loads are under way together."""
-MOST_AHEAD = 4
+MOST_VISITED_AHEAD = 4
 """The most iterations for which a Visit runs `ahead` at once if some of these iterations may not exist."""
-AHEAD_REGISTERS = 16
+VISIT_REGISTERS = 16
 """The most registers per thread for the values of all iterations for which a Visit runs `ahead` at once."""
 CHEAP_STATEMENTS = 8
 """The most statements of an `ahead` that a Visit runs for several iterations at once."""
@@ -59,11 +59,11 @@ def aligned_text(buffers: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class CudaWriter(Writer):
-    """Renders the statements of a nest by its layout. deal: the distribution of the loop that the statements are in, if it is
+    """Renders the statements of a nest by its layout. mapping: the distribution of the loop that the statements are in, if it is
     distributed. vectors: the accesses of a step that are made at once, if the loop has any."""
 
     layout: Layout
-    deal: Deal | None = None
+    mapping: ThreadMapping | None = None
     vectors: Vectors | None = None
 
     @property
@@ -86,7 +86,7 @@ class CudaWriter(Writer):
             whole = not isinstance(statement, (Loop, loops.Visit, loops.Blocks, loops.If)) or (
                 isinstance(statement, Loop) and is_distributed(statement)
             )
-            if self.deal is None and whole and self.threads > 1 and self.layout.shares(statement):
+            if self.mapping is None and whole and self.threads > 1 and self.layout.shares(statement):
                 yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
 
     def value(self, dtype: DType, value: loops.Value) -> str:
@@ -107,10 +107,10 @@ class CudaWriter(Writer):
         places = self.layout.places
         if places.uses[name].collapsed or places.is_scalar(name):
             return name
-        if self.deal is not None and name in places.registers:
-            return f"{name}[{self.deal.slot}]"
-        if self.deal is not None and places.lies_by_threads(name):
-            return f"{name}[{self.deal.own_place}]"
+        if self.mapping is not None and name in places.registers:
+            return f"{name}[{self.mapping.slot}]"
+        if self.mapping is not None and places.lies_by_threads(name):
+            return f"{name}[{self.mapping.own_place}]"
         assert index is not None
         return f"{name}[{index_text(index)}]"
 
@@ -160,17 +160,17 @@ class CudaWriter(Writer):
 
     def _let(self, statement: loops.Let, indent: int) -> Iterator[str]:
         """A value. A load that an earlier loop has made is read from registers; one that later loops need is kept there."""
-        pad, ctype, name, deal = "  " * indent, REGISTER_TYPE[statement.dtype], statement.name, self.deal
-        if deal is not None and name in deal.kept:
-            yield f"{pad}const {ctype} {name} = {deal.kept[name]}[{deal.slot}];"
+        pad, ctype, name, mapping = "  " * indent, REGISTER_TYPE[statement.dtype], statement.name, self.mapping
+        if mapping is not None and name in mapping.kept:
+            yield f"{pad}const {ctype} {name} = {mapping.kept[name]}[{mapping.slot}];"
             return
         yield from super().statement(statement, indent)
-        if deal is not None and name in deal.fills:
-            yield f"{pad}{deal.fills[name]}[{deal.slot}] = {name};"
+        if mapping is not None and name in mapping.fills:
+            yield f"{pad}{mapping.fills[name]}[{mapping.slot}] = {name};"
 
     def _by_one(self, lines: Iterator[str], pad: str) -> Iterator[str]:
         """Lets the group's first thread execute `lines` if all threads would execute them alike."""
-        alike = self.deal is None and self.threads > 1
+        alike = self.mapping is None and self.threads > 1
         for line in lines:
             yield f"{pad}if ({THREAD} == 0) {line.lstrip()}" if alike else line
 
@@ -257,10 +257,10 @@ class CudaWriter(Writer):
 
     def _find(self, find: loops.Find, indent: int) -> Iterator[str]:
         pad, name, found = "  " * indent, find.variable.name, find.found.name
-        turns = _tests_of(find)
+        tests = _tests_of(find)
         yield f"{pad}int {found} = {find.extent};"
-        yield f"{pad}for (int {name}_base = 0; {name}_base < {find.extent}; {name}_base += {turns * WARP}) {{"
-        yield from self._hits(find, turns, indent + 1)
+        yield f"{pad}for (int {name}_base = 0; {name}_base < {find.extent}; {name}_base += {tests * WARP}) {{"
+        yield from self._hits(find, tests, indent + 1)
         yield f"{pad}  int {name}_turn = 0;"
         yield f"{pad}  unsigned {name}_rest = stitch_ballot({name}_hits & 1);"
         yield f"{pad}  while ({name}_rest == 0) {name}_rest = stitch_ballot({name}_hits >> ++{name}_turn & 1);"
@@ -272,25 +272,25 @@ class CudaWriter(Writer):
         """Visits several iterations at once: `ahead` for each of them, so that their loads are under way together, and then the
         bodies in order. First as many as possible while there are so many; then a few, of which some may not exist."""
         pad, name, places = "  " * indent, visit.variable.name, self.layout.places
-        turns, most, value = _tests_of(visit), 1, visit.value
+        tests, most, value = _tests_of(visit), 1, visit.value
         if (
             value is not None
             and value.name not in places.offsets
             and sum(1 for _ in walk(visit.ahead)) <= CHEAP_STATEMENTS
         ):
-            most = AHEAD_REGISTERS // places.registers.get(value.name, 1)
+            most = VISIT_REGISTERS // places.registers.get(value.name, 1)
         yield f"{pad}const int {name}_stop = {index_text(visit.stop)};"
         begin, there = index_text(visit.start), f"{name}_base + {name}_turn * {WARP} < {name}_stop"
-        yield f"{pad}for (int {name}_base = {begin}; {name}_base < {name}_stop; {name}_base += {turns * WARP}) {{"
-        yield from self._hits(visit, turns, indent + 1)
-        yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {turns} && {there}; ++{name}_turn) {{"
+        yield f"{pad}for (int {name}_base = {begin}; {name}_base < {name}_stop; {name}_base += {tests * WARP}) {{"
+        yield from self._hits(visit, tests, indent + 1)
+        yield f"{pad}  for (int {name}_turn = 0; {name}_turn < {tests} && {there}; ++{name}_turn) {{"
         yield f"{pad}    unsigned {name}_rest = stitch_ballot({name}_hits >> {name}_turn & 1);"
-        if most > MOST_AHEAD:
+        if most > MOST_VISITED_AHEAD:
             yield f"{pad}    while (__popc({name}_rest) >= {most}) {{"
             yield from self._visit_some(visit, most, True, indent + 3)
             yield f"{pad}    }}"
         yield f"{pad}    while ({name}_rest != 0) {{"
-        yield from self._visit_some(visit, max(1, min(MOST_AHEAD, most)), False, indent + 3)
+        yield from self._visit_some(visit, max(1, min(MOST_VISITED_AHEAD, most)), False, indent + 3)
         yield f"{pad}    }}"
         yield f"{pad}  }}"
         yield f"{pad}}}"
@@ -326,15 +326,15 @@ class CudaWriter(Writer):
         yield from self.body(visit.body, indent + 1)
         yield f"{pad}}}"
 
-    def _hits(self, search: loops.Find | loops.Visit, turns: int, indent: int) -> Iterator[str]:
-        """Tests `turns` iterations by each thread, without a branch between their loads; bit k of `hits` is the k-th of them. Goes on
+    def _hits(self, search: loops.Find | loops.Visit, tests: int, indent: int) -> Iterator[str]:
+        """Tests `tests` iterations by each thread, without a branch between their loads; bit k of `hits` is the k-th of them. Goes on
         to the next ones if there is no hit at all."""
         pad, name = "  " * indent, search.variable.name
         stop = f"{name}_stop" if isinstance(search, loops.Visit) else str(search.extent)
         last = f"{stop} - 1" if isinstance(search, loops.Visit) else str(search.extent - 1)
         yield f"{pad}unsigned {name}_hits = 0;"
         yield f"{pad}#pragma unroll"
-        yield f"{pad}for (int {name}_turn = 0; {name}_turn < {turns}; ++{name}_turn) {{"
+        yield f"{pad}for (int {name}_turn = 0; {name}_turn < {tests}; ++{name}_turn) {{"
         yield f"{pad}  const int {name}_own = {name}_base + {name}_turn * {WARP} + {THREAD};"
         yield f"{pad}  const bool {name}_there = {name}_own < {stop};"
         yield f"{pad}  const int {name} = {name}_there ? {name}_own : {last};"
@@ -346,13 +346,13 @@ class CudaWriter(Writer):
     # ---- loops ------------------------------------------------------------------------------------------------------------
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
-        deal = self.layout.deals.get(id(loop))
-        if deal is None:
+        mapping = self.layout.mappings.get(id(loop))
+        if mapping is None:
             yield from self._alike(loop, indent)
             return
-        for name, array in deal.fills.items():
+        for name, array in mapping.fills.items():
             (dtype,) = (each.dtype for each in loop.body if isinstance(each, loops.Let) and each.name == name)
-            yield f"{'  ' * indent}{REGISTER_TYPE[dtype]} {array}[{deal.turns * deal.width}];"
+            yield f"{'  ' * indent}{REGISTER_TYPE[dtype]} {array}[{mapping.steps * mapping.width}];"
         writers = {
             How.STRIDED: self._strided,
             How.ROW: self._over_row,
@@ -360,7 +360,7 @@ class CudaWriter(Writer):
             How.STRETCHES: self._by_stretches,
             How.SCAN: self._scan_loop,
         }
-        yield from writers[deal.how](deal, indent)
+        yield from writers[mapping.how](mapping, indent)
 
     def _alike(self, loop: Loop, indent: int) -> Iterator[str]:
         """A loop that all threads of the group execute alike, or one within a thread's iteration of another loop."""
@@ -373,22 +373,22 @@ class CudaWriter(Writer):
         yield from self.body(loop.body, indent + 1)
         yield pad + "}"
 
-    def _strided(self, deal: Deal, indent: int) -> Iterator[str]:
-        pad, loop, name = "  " * indent, deal.loop, deal.loop.variable.name
+    def _strided(self, mapping: ThreadMapping, indent: int) -> Iterator[str]:
+        pad, loop, name = "  " * indent, mapping.loop, mapping.loop.variable.name
         first, last = ends(loop)
         start = THREAD if first == "0" else f"{first} + {THREAD}"
         yield f"{pad}for ({self._type(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
-        yield from replace(self, deal=deal).body(loop.body, indent + 1)
+        yield from replace(self, mapping=mapping).body(loop.body, indent + 1)
         yield pad + "}"
 
-    def _by_stretches(self, deal: Deal, indent: int) -> Iterator[str]:
+    def _by_stretches(self, mapping: ThreadMapping, indent: int) -> Iterator[str]:
         """A variadic reduction's loop: each thread takes one stretch of it, in order."""
-        pad, place = "  " * indent, deal.place
-        start = f"{THREAD} * {deal.stretch}"
-        last = f"{deal.loop.extent} && {place} < ({THREAD} + 1) * {deal.stretch}"
-        step = f"{place} += {deal.width}" if deal.width > 1 else f"++{place}"
+        pad, place = "  " * indent, mapping.place
+        start = f"{THREAD} * {mapping.stretch}"
+        last = f"{mapping.loop.extent} && {place} < ({THREAD} + 1) * {mapping.stretch}"
+        step = f"{place} += {mapping.width}" if mapping.width > 1 else f"++{place}"
         yield f"{pad}for (int {place} = {start}; {place} < {last}; {step}) {{"
-        yield from self._turn(deal, "int", "aligned", indent + 1)
+        yield from self._step(mapping, "int", "aligned", indent + 1)
         yield f"{pad}}}"
 
     def _combined(self, scan: loops.Scan, before: str) -> str:
@@ -398,9 +398,9 @@ class CudaWriter(Writer):
     def _rounded(self, scan: loops.Scan, value: str) -> str:
         return round_text(scan.dtype, f"({REGISTER_TYPE[scan.dtype]}){value}")
 
-    def _scan_loop(self, deal: Deal, indent: int) -> Iterator[str]:
+    def _scan_loop(self, mapping: ThreadMapping, indent: int) -> Iterator[str]:
         """A scan of a row: as many elements at once as the group has threads."""
-        inside, loop = replace(self, deal=deal), deal.loop
+        inside, loop = replace(self, mapping=mapping), mapping.loop
         pad, name = "  " * indent, loop.variable.name
         (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
         scan = loop.body[place]
@@ -429,45 +429,51 @@ class CudaWriter(Writer):
         yield f"{pad}  }}"
         yield f"{pad}}}"
 
-    def _in_vectors(self, deal: Deal, indent: int) -> Iterator[str]:
+    def _in_vectors(self, mapping: ThreadMapping, indent: int) -> Iterator[str]:
         """A loop over a task's elements: by vectors as far as they go, and the remainder element by element. If a buffer's address
         is not aligned to a vector, a loop that only computes elements runs element by element altogether, which is faster; a sum
         keeps its order."""
-        pad, loop, name, base, width = "  " * indent, deal.loop, deal.loop.variable.name, deal.place, deal.width
-        assert deal.vectors is not None
+        pad, loop, name, base, width = (
+            "  " * indent,
+            mapping.loop,
+            mapping.loop.variable.name,
+            mapping.place,
+            mapping.width,
+        )
+        assert mapping.vectors is not None
         ctype, (first, last) = self._type(loop), ends(loop)
         end, aligned = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last, "aligned"
         if loop.kind is LoopKind.SIMD:
             end, aligned = f"aligned ? {end} : {first}", "true"
         yield f"{pad}const {ctype} whole = {end};"
         start = f"{f'{first} + ' if loop.bounds else ''}{THREAD} * {width}"
-        at_once = deal.ahead
+        at_once = mapping.ahead
         if loop.kind is LoopKind.SIMD and (loop.bounds or loop.extent > at_once * self.threads * width):
             yield f"{pad}#pragma unroll 1"  # what is loaded together is so already; the code would only be longer
         yield f"{pad}for ({ctype} {base} = {start}; {base} < whole; {base} += {at_once * self.threads * width}) {{"
-        yield from self._turns(deal, ctype, aligned, indent + 1, at_once)
+        yield from self._steps(mapping, ctype, aligned, indent + 1, at_once)
         yield f"{pad}}}"
         yield f"{pad}for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
-        yield from replace(self, deal=deal).body(loop.body, indent + 1)
+        yield from replace(self, mapping=mapping).body(loop.body, indent + 1)
         yield f"{pad}}}"
 
-    def _turn(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
-        """What a thread does in one step: the body, for each element of a vector, the first being the one at `deal.place`. aligned:
+    def _step(self, mapping: ThreadMapping, ctype: str, aligned: str, indent: int) -> Iterator[str]:
+        """What a thread does in one step: the body, for each element of a vector, the first at `mapping.place`. aligned:
         whether all addresses are aligned to a vector."""
-        if deal.vectors is None:
-            yield from replace(self, deal=deal).body(deal.loop.body, indent)
+        if mapping.vectors is None:
+            yield from replace(self, mapping=mapping).body(mapping.loop.body, indent)
         else:
-            yield from self._turns(deal, ctype, aligned, indent, 1)
+            yield from self._steps(mapping, ctype, aligned, indent, 1)
 
-    def _turns(self, deal: Deal, ctype: str, aligned: str, indent: int, at_once: int) -> Iterator[str]:
+    def _steps(self, mapping: ThreadMapping, ctype: str, aligned: str, indent: int, at_once: int) -> Iterator[str]:
         """Some steps of a thread. It loads their vectors before it works on the first: the compiler would not move a load before a
         store, which may be to the same memory (but then to the same element)."""
-        pad, loop, width = "  " * indent, deal.loop, deal.width
-        assert deal.vectors is not None
-        steps = [deal.vectors.of_step(number) for number in range(at_once)]
+        pad, loop, width = "  " * indent, mapping.loop, mapping.width
+        assert mapping.vectors is not None
+        steps = [mapping.vectors.of_step(number) for number in range(at_once)]
         for number, vectors in enumerate(steps):
             if number:
-                yield f"{pad}const {ctype} {vectors.base.name} = {deal.place} + {number * self.threads * width};"
+                yield f"{pad}const {ctype} {vectors.base.name} = {mapping.place} + {number * self.threads * width};"
             for let, load in vectors.loads.items():
                 ctype_of, place = STORAGE_TYPE[load.dtype], index_text(vectors.first_place(loop, load.index))
                 name = f"{let}_vector{vectors.suffix}"
@@ -475,46 +481,52 @@ class CudaWriter(Writer):
         for vectors in steps:
             if at_once > 1:
                 yield f"{pad}{{"
-            yield from self._step(replace(deal, vectors=vectors), ctype, aligned, indent + (at_once > 1))
+            yield from self._vector_step(replace(mapping, vectors=vectors), ctype, aligned, indent + (at_once > 1))
             if at_once > 1:
                 yield f"{pad}}}"
 
-    def _step(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
+    def _vector_step(self, mapping: ThreadMapping, ctype: str, aligned: str, indent: int) -> Iterator[str]:
         """What a thread does with the vectors of one step."""
-        pad, loop, width, vectors = "  " * indent, deal.loop, deal.width, deal.vectors
+        pad, loop, width, vectors = "  " * indent, mapping.loop, mapping.width, mapping.vectors
         assert vectors is not None
         for number, store in enumerate(vectors.stores):
             yield f"{pad}StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
         yield f"{pad}#pragma unroll"
         yield f"{pad}for (int element = 0; element < {width}; ++element) {{"
         yield f"{pad}  const {ctype} {loop.variable.name} = {vectors.base.name} + element;"
-        yield from replace(self, deal=deal, vectors=vectors).body(loop.body, indent + 1)
+        yield from replace(self, mapping=mapping, vectors=vectors).body(loop.body, indent + 1)
         yield f"{pad}}}"
         for number, store in enumerate(vectors.stores):
             ctype_of, place = STORAGE_TYPE[store.dtype], index_text(vectors.first_place(loop, store.index))
             yield f"{pad}STITCH_STORE_NEIGHBOURS({ctype_of}, {width}, b{store.buffer}, {place}, stored{number}, {aligned});"
 
-    def _over_row(self, deal: Deal, indent: int) -> Iterator[str]:
+    def _over_row(self, mapping: ThreadMapping, indent: int) -> Iterator[str]:
         """A distributed loop over a row. If it works on arrays of registers, its steps are unrolled, so that the compiler knows
         each index and keeps the array in registers."""
-        pad, extent, place, width, threads = "  " * indent, deal.loop.extent, deal.place, deal.width, self.threads
-        guarded = deal.unrolled and deal.is_guarded
-        if deal.unrolled:
-            turn = f"{deal.loop.variable.name}_turn"
-            first = THREAD if deal.turns == 1 else f"{THREAD} + {turn} * {threads}"
-            if deal.turns == 1:
+        pad, extent, place, width, threads = (
+            "  " * indent,
+            mapping.loop.extent,
+            mapping.place,
+            mapping.width,
+            self.threads,
+        )
+        guarded = mapping.unrolled and mapping.is_guarded
+        if mapping.unrolled:
+            step = f"{mapping.loop.variable.name}_turn"
+            first = THREAD if mapping.steps == 1 else f"{THREAD} + {step} * {threads}"
+            if mapping.steps == 1:
                 yield f"{pad}{{"
             else:
                 yield f"{pad}#pragma unroll"
-                yield f"{pad}for (int {turn} = 0; {turn} < {deal.turns}; ++{turn}) {{"
+                yield f"{pad}for (int {step} = 0; {step} < {mapping.steps}; ++{step}) {{"
             if width > 1:
-                first = f"{THREAD if deal.turns == 1 else f'({first})'} * {width}"
+                first = f"{THREAD if mapping.steps == 1 else f'({first})'} * {width}"
             yield f"{pad}  const int {place} = {first};"
             if guarded:
                 yield f"{pad}  if ({place} < {extent}) {{"
         else:
             yield f"{pad}for (int {place} = {THREAD} * {width}; {place} < {extent}; {place} += {threads * width}) {{"
-        yield from self._turn(deal, "int", "aligned", indent + 1 + guarded)
+        yield from self._step(mapping, "int", "aligned", indent + 1 + guarded)
         if guarded:
             yield f"{pad}  }}"
         yield f"{pad}}}"

@@ -29,7 +29,7 @@ from .. import c
 from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
 from .chain import chain_of
-from .layout import MOST_TURNS, THREAD, Layout, assign
+from .layout import MOST_KEPT, THREAD, Layout, assign
 from .reduction import task_body
 from .survey import NARROW, distributed_loops, is_interleaved
 from .vectors import only_computes, row_widths
@@ -159,7 +159,7 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     fewer = 1
     while fewer < threads:
         width = row_widths(nest.body, fewer).get(longest, 1)
-        few = -(-longest // fewer) <= MOST_TURNS and nest.rows * fewer >= all_threads
+        few = -(-longest // fewer) <= MOST_KEPT and nest.rows * fewer >= all_threads
         if width > 1 and (fewer * width >= longest or (fewer >= LINE_THREADS and few)):
             return fewer
         fewer *= 2
@@ -398,7 +398,7 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
     yield f"        const {ctype} start = {table}[one].start, rows = {table}[one].rows;"
     yield f"        const {ctype} from = begin > start ? begin - start : 0;"
     yield f"        const {ctype} to = end - start < rows ? end - start : rows;"
-    columns = [[one.buffers[k] for one in code.instances] for k in range(width)]
+    columns = [[instance.buffers[k] for instance in code.instances] for k in range(width)]
     arguments = []
     for k, column in enumerate(columns):
         same = all(buffer == column[0] for buffer in column)
@@ -413,11 +413,11 @@ def _table_text(of: _Nest, table: str, places: Mapping[Buffer | None, int], memo
     work item's own accesses. Raises CudaError."""
     nest, ctype = of.code, of.layout.row_type
     rows = []
-    for one in nest.instances:
-        numbers = [places.get(buffer, -1) for buffer in one.buffers]
-        rows.append(f"  {{{one.start}, {one.rows}, {{{', '.join(map(str, numbers))}}}}},")
+    for instance in nest.instances:
+        numbers = [places.get(buffer, -1) for buffer in instance.buffers]
+        rows.append(f"  {{{instance.start}, {instance.rows}, {{{', '.join(map(str, numbers))}}}}},")
     for k in range(len(nest.buffers)):
-        column = [one.buffers[k] for one in nest.instances]
+        column = [instance.buffers[k] for instance in nest.instances]
         if any(buffer not in places for buffer in column) and any(buffer != column[0] for buffer in column):
             raise CudaError("components of one family that work on different constants or intermediates")
     width = len(nest.buffers)

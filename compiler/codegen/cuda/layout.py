@@ -4,7 +4,7 @@ shared memory, in an array of registers per thread, or in one register.
 `assign` makes these decisions and returns a `Layout`; `body` writes it. A local array that distributed iterations access is in shared
 memory; one that is accessed only by the statements around them is private to each thread. If a row fits, it is kept in registers:
 if every loop distributes an array's elements in the same way, each thread holds its own elements, and a tensor element that several
-loops over the row read is loaded once. A *step* of a distributed loop (`turn` in the code) is what all threads do in one round.
+loops over the row read is loaded once. A *step* of a distributed loop (`_turn` in kernels) is what all threads do in one round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .vectors import Vectors, fold_width, only_computes, row_vectors, row_widths
 
 THREAD = "thread"
 """Name of the thread's number in its group, in generated text."""
-MOST_TURNS = 16
+MOST_KEPT = 16
 """Most elements of one row, or of one array, that a thread may keep in registers."""
 KEPT_REGISTERS = 48
 """Most registers of a thread for the elements of all rows and arrays that it keeps."""
@@ -41,7 +41,7 @@ class How(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Deal:
+class ThreadMapping:
     """How one loop is distributed over `threads` threads.
 
     width: neighbours that a thread takes per step. vectors: the accesses that move them at once; None if each element is accessed by
@@ -61,19 +61,19 @@ class Deal:
     ahead: int = 1
 
     @property
-    def turns(self) -> int:
+    def steps(self) -> int:
         """The largest number of steps of any thread."""
         return -(-self.loop.extent // (self.threads * self.width))
 
     @property
     def stretch(self) -> int:
         """Number of consecutive iterations of a thread if `how` is STRETCHES."""
-        return self.turns * self.width
+        return self.steps * self.width
 
     @property
     def is_guarded(self) -> bool:
         """Whether some threads have fewer steps than others."""
-        return self.loop.extent != self.turns * self.threads * self.width
+        return self.loop.extent != self.steps * self.threads * self.width
 
     @property
     def place(self) -> str:
@@ -83,10 +83,10 @@ class Deal:
     @property
     def slot(self) -> str:
         """The index of an iteration's element in an array of registers, as C text."""
-        if self.turns == 1:
+        if self.steps == 1:
             return "0" if self.width == 1 else "element"
-        turn = f"{self.loop.variable.name}_turn"
-        return turn if self.width == 1 else f"{turn} * {self.width} + element"
+        step = f"{self.loop.variable.name}_turn"
+        return step if self.width == 1 else f"{step} * {self.width} + element"
 
     @property
     def own_place(self) -> str:
@@ -126,13 +126,13 @@ class Places:
         """Neighbours that a thread takes per step of a loop over a row of `extent` elements."""
         return self.widths.get(extent, 1)
 
-    def turns(self, extent: int) -> int:
+    def steps(self, extent: int) -> int:
         """The largest number of steps of any thread over a row of `extent` elements."""
         return -(-extent // (self.threads * self.width(extent)))
 
     def slots(self, extent: int) -> int:
         """The largest number of elements of any thread, one register each, for a row of `extent` elements."""
-        return self.turns(extent) * self.width(extent)
+        return self.steps(extent) * self.width(extent)
 
     def is_common(self, name: str) -> bool:
         """Whether several threads access one element."""
@@ -166,7 +166,7 @@ class Layout:
 
     shared_rows: if the groups of a block do one task together, the place in the body of the loop over the task's rows, which they
     share; None otherwise. totals: the accumulators that are combined after that loop. both: buffers that the nest reads and writes.
-    deals: the distribution of each distributed loop, by the loop's id(). reduces: number of values that threads reduce at once.
+    mappings: the distribution of each distributed loop, by the loop's id(). reduces: number of values that threads reduce at once.
     row_type: the C type of a row number.
     """
 
@@ -174,7 +174,7 @@ class Layout:
     groups: int
     shared_rows: int | None
     both: frozenset[int]
-    deals: Mapping[int, Deal]
+    mappings: Mapping[int, ThreadMapping]
     totals: tuple[Total, ...]
     reduces: int
     row_type: str
@@ -193,8 +193,8 @@ class Layout:
     def aligned(self) -> Mapping[int, int]:
         """For the nest's version with vectors: the number of bytes of which each buffer's address must be a multiple."""
         found: dict[int, int] = {}
-        for deal in self.deals.values():
-            for buffer, size in (deal.vectors.buffers if deal.vectors is not None else {}).items():
+        for mapping in self.mappings.values():
+            for buffer, size in (mapping.vectors.buffers if mapping.vectors is not None else {}).items():
                 found[buffer] = max(size, found.get(buffer, 1))
         return found
 
@@ -235,18 +235,18 @@ def assign(nest: NestCode, threads: int, groups: int) -> Layout:
     survey = Survey(nest.body)
     registers = _Registers()
     places = _place(Places(threads, survey.locals, row_widths(nest.body, threads)), registers)
-    deals = _Deals(nest, places, registers, survey.written)
+    mappings = _ThreadMapper(nest, places, registers, survey.written)
     rows = next((number for number, each in enumerate(nest.body) if is_row_loop(each)), None)
     if not nest.per_task or groups == 1:
         rows = None
     for part in (nest.body,) if rows is None else (nest.body[: rows + 1], nest.body[rows + 1 :]):
-        deals.visit(part, {})
+        mappings.visit(part, {})
     return Layout(
         places=places,
         groups=groups,
         shared_rows=rows,
         both=frozenset(survey.read & survey.written),
-        deals=deals.found,
+        mappings=mappings.found,
         totals=() if rows is None else tuple(_totals(nest.body[:rows], places, groups)),
         reduces=max((_reduced(each, places) for each in walk(nest.body)), default=0),
         row_type="int" if is_narrow(nest) else "long long",
@@ -280,7 +280,7 @@ class _Registers:
     def take(self, slots: int, dtype: DType) -> bool:
         """Reserves registers for `slots` elements; False if there are not enough."""
         needed = slots * (2 if dtype.size_bytes == 8 else 1)
-        if slots > MOST_TURNS or needed > self.left:
+        if slots > MOST_KEPT or needed > self.left:
             return False
         self.left -= needed
         return True
@@ -306,12 +306,12 @@ def _place(places: Places, registers: _Registers) -> Places:
     return replace(places, offsets=offsets, shared_bytes=shared_bytes)
 
 
-class _Deals:
+class _ThreadMapper:
     """Walks over a nest's statements in order and decides how each of its loops is distributed."""
 
     def __init__(self, nest: NestCode, places: Places, registers: _Registers, written: set[int]) -> None:
         self.nest, self.places, self.registers, self.written = nest, places, registers, written
-        self.found: dict[int, Deal] = {}
+        self.found: dict[int, ThreadMapping] = {}
         # In such a nest a thread may take a row's elements one by one if they cannot be accessed by vectors.
         self._only_computes = only_computes(nest.body)
         self._arrays = 0  # number of register arrays that keep elements
@@ -322,27 +322,29 @@ class _Deals:
         kept = {**kept, **self._repeated(body)}
         for each in body:
             if isinstance(each, Loop) and is_distributed(each):
-                deal = self._deal(each, kept)
-                self.found[id(each)] = deal
-                self._filled.update(deal.fills.values())
+                mapping = self._map(each, kept)
+                self.found[id(each)] = mapping
+                self._filled.update(mapping.fills.values())
             elif isinstance(each, (Loop, loops.Blocks, loops.If)):
                 self.visit(each.body, kept)
             elif isinstance(each, loops.Visit):
                 self.visit((*each.ahead, *each.body), kept)
 
-    def _deal(self, loop: Loop, kept: Mapping[Element, str]) -> Deal:
+    def _map(self, loop: Loop, kept: Mapping[Element, str]) -> ThreadMapping:
         threads = self.places.threads
         if loop.kind is LoopKind.SCAN:
-            return Deal(loop, threads, How.SCAN)
+            return ThreadMapping(loop, threads, How.SCAN)
         width = self.places.width(loop.extent)
         arrays = {name: kept[element] for name, _, element in self._loaded(loop) if element in kept}
         if is_interleaved(loop) and (width > 1 or arrays or self._is_unrolled(loop)):
             vectors = row_vectors(loop, width)
             if self._only_computes:
-                return Deal(loop, threads, How.VECTORS, width, vectors, ahead=_ahead(vectors, loop.extent, threads))
+                return ThreadMapping(
+                    loop, threads, How.VECTORS, width, vectors, ahead=_ahead(vectors, loop.extent, threads)
+                )
             there = {name: array for name, array in arrays.items() if array in self._filled}
             loads = {name: load for name, load in vectors.loads.items() if name not in there}
-            return Deal(
+            return ThreadMapping(
                 loop,
                 threads,
                 How.ROW,
@@ -355,11 +357,11 @@ class _Deals:
         if (found := vectors_of(loop, self.nest, threads)) is not None:
             exact = loop.kind is LoopKind.SIMD and loop.bounds == ("first_row", "last_row") and not self.nest.instances
             rows = self.nest.rows_per_task if exact and self.nest.rows % self.nest.rows_per_task == 0 else 0
-            return Deal(loop, threads, How.VECTORS, found.width, found, ahead=_ahead(found, rows, threads))
+            return ThreadMapping(loop, threads, How.VECTORS, found.width, found, ahead=_ahead(found, rows, threads))
         if loop.kind is LoopKind.FOLD and threads > 1:
             width = fold_width(loop, threads)
-            return Deal(loop, threads, How.STRETCHES, width, row_vectors(loop, width) if width > 1 else None)
-        return Deal(loop, threads, How.STRIDED)
+            return ThreadMapping(loop, threads, How.STRETCHES, width, row_vectors(loop, width) if width > 1 else None)
+        return ThreadMapping(loop, threads, How.STRIDED)
 
     def _repeated(self, body: Sequence[Statement]) -> dict[Element, str]:
         """The elements that several distributed loops among these statements load in the same way, with the arrays that keep them."""
@@ -404,7 +406,7 @@ class _Deals:
             or (isinstance(each, loops.Let) and isinstance(each.value, (loops.Load, loops.FromIndex)))
             for each in loop.body
         )
-        few = self.places.turns(loop.extent) <= MOST_TURNS
+        few = self.places.steps(loop.extent) <= MOST_KEPT
         return plain and bool(brought) and loop.extent % self.places.threads == 0 and few
 
 

@@ -32,7 +32,7 @@ VECTOR_REGISTERS = 32
 """The most registers that a thread's vectors may take."""
 VECTOR_ACCESSES = 8
 """The most vectors of a thread. An optimizer's update reads four tensors and writes three."""
-MORE_TURNS = 4 / 3
+MORE_STEPS = 4 / 3
 """How much longer the longest thread may take over a row by vectors than element by element. For example, 192 of 256 threads take
 four of 768 elements each, instead of all threads taking three."""
 
@@ -56,7 +56,8 @@ class Vectors:
     suffix: str = ""
 
     def of_step(self, number: int) -> Vectors:
-        """The accesses of the step that is `number` steps ahead."""
+        """The same accesses for the step `number` steps later, under names of their own: its vectors can then be loaded together with
+        this step's."""
         if number == 0:
             return self
         return replace(self, base=Var(f"{self.base.name}{number}", self.base.extent), suffix=str(number))
@@ -98,7 +99,7 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
             enough and nest.rows_per_task % width == 0 and (loop.bounds[0] == "first_row" or loop.extent % width == 0)
         )
         found = _of_width(loop, width) if whole else None
-        if found is not None and not any(isinstance(each, loops.Store) for each in _torn(loop, found)):
+        if found is not None and not any(isinstance(each, loops.Store) for each in _uncoalesced(loop, found)):
             return found
         width //= 2
     return None
@@ -150,9 +151,9 @@ def _width_of(extent: int, same: Sequence[Loop], threads: int) -> int:
     width = VECTOR_BYTES
     while width > 1:
         slots = -(-extent // (threads * width)) * width
-        if extent % width == 0 and slots <= MORE_TURNS * -(-extent // threads):
+        if extent % width == 0 and slots <= MORE_STEPS * -(-extent // threads):
             found = [_of_width(loop, width) for loop in same]
-            whole = (not any(_torn(loop, row_vectors(loop, width))) for loop in same)
+            whole = (not any(_uncoalesced(loop, row_vectors(loop, width))) for loop in same)
             if any(each is not None for each in found) and all(whole):
                 return width
         width //= 2
@@ -195,7 +196,7 @@ def _vectors(loop: Loop, width: int, loads: dict[str, loops.Load], stores: tuple
     return Vectors(width, Var(f"{loop.variable.name}_first", loop.variable.extent), loads, stores)
 
 
-def _torn(loop: Loop, vectors: Vectors) -> Iterator[Statement]:
+def _uncoalesced(loop: Loop, vectors: Vectors) -> Iterator[Statement]:
     """Uncoalesced accesses: a warp's accesses that are contiguous element by element, but that were not vectorised. Each element of a
     thread then takes an access of its own, with gaps between the threads' elements."""
     for each in loop.body:

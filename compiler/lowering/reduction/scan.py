@@ -23,7 +23,7 @@ from ..values import Emitter
 
 LANES = 16
 """Lanes of a SCAN loop: two vectors of 32 bytes, or one of 64, of floats."""
-LONG = 512
+MOST_IN_FLOAT = 512
 """For more elements, floats are accumulated in double: a sum in order has as many roundings as elements."""
 
 
@@ -51,7 +51,7 @@ class _ScanLowering:
     def accumulator(self) -> DType:
         if self.node.dtype in (DType.F16, DType.BF16):
             return DType.F32
-        is_long = self.node.dtype is DType.F32 and self.kind == "sum" and self.extent > LONG
+        is_long = self.node.dtype is DType.F32 and self.kind == "sum" and self.extent > MOST_IN_FLOAT
         return DType.F64 if is_long else self.node.dtype
 
     def _point(self, step: Index, lane: Index) -> Index:

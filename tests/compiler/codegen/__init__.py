@@ -1,0 +1,1 @@
+"""Tests of compiler/codegen. golden/: the generated sources that test_golden compares."""

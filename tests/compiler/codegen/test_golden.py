@@ -18,7 +18,7 @@ from stitchfleet.compiler.targets.targets import V100
 
 from .. import library
 
-FOLDER = Path(__file__).parents[2] / "golden"
+FOLDER = Path(__file__).parent / "golden"
 GOLDEN: dict[str, Callable[[], Graph]] = {
     "softmax": lambda: library.softmax(512, 128),
     "softmax_of_many_rows": lambda: library.softmax(65_536, 128),  # asks ahead for what later rows will read

@@ -18,7 +18,7 @@ from stitchfleet.compiler.commands.command import CompileCommand, ExplainCommand
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "compiler" / "README.md"
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "layer_norm.hlo"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "layer_norm.hlo"
 STAGES = ("hlo", "graph", "plan", "loops", "source")
 
 # Times, sizes, values and names by content: what may differ between machines and compilers.

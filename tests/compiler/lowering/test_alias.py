@@ -16,7 +16,7 @@ from stitchfleet.compiler.targets.targets import CPU
 
 from ...marks import slow
 from .. import emulated
-from ..codegen.test_kernels import collect
+from ..codegen.cpu.test_kernels import collect
 from ..library import LIBRARY, Maker
 from ..native import STRESS, Built, build_all
 

@@ -12,7 +12,7 @@ from stitchfleet.compiler.check.random_inputs import REGIMES, random_inputs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Node
 from stitchfleet.compiler.ops import infer, propagation, slicing, table
 from stitchfleet.compiler.ops.attributes import attribute
-from stitchfleet.compiler.ops.errors import Bound, ComputedNode
+from stitchfleet.compiler.ops.errors import ComputedNode, ErrorBound
 from stitchfleet.compiler.ops.interpreter import evaluate
 from stitchfleet.compiler.ops.table import OPS, Cost, OpRow, build
 from stitchfleet.compiler.ops.verify import verify
@@ -25,7 +25,7 @@ def _cube_text(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[s
     return "({0} * {0} * {0})".format(*operands)
 
 
-def _cube_error(step: ComputedNode) -> Bound:
+def _cube_error(step: ComputedNode) -> ErrorBound:
     (x,), (bound,) = step.values, step.bounds
     return 3 * np.abs(x) ** 2 * bound + 3 * np.abs(x) * bound**2 + np.asarray(bound) ** 3
 

@@ -139,7 +139,7 @@ def test_the_model_never_finds_more_work_cheaper(work: PhaseWork, arch: str, blo
     (nest,) = work.nests
     more = PhaseWork((replace(nest, bytes_moved=2 * nest.bytes_moved, compute_ns=2 * nest.compute_ns),))
     assert kernel_cost((more,), target, resident, 1).ns >= cost.ns
-    longer = replace(nest, chain=Chain(nest.chain.rounds + 1, nest.chain.turns + 1, nest.chain.warps + 1))
+    longer = replace(nest, chain=Chain(nest.chain.rounds + 1, nest.chain.iterations + 1, nest.chain.warps + 1))
     assert kernel_cost((PhaseWork((longer,)),), target, resident, 1).ns >= cost.ns
     assert kernel_cost((work,), target, resident, 2).ns > cost.ns
     assert kernel_cost((work,), target, resident, 1, spill_bytes=64).ns > cost.ns

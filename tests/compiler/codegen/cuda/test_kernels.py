@@ -28,9 +28,9 @@ from stitchfleet.compiler.toolchain import nvrtc
 from ....marks import slow
 from ... import library
 from ...codegen.test_golden import GOLDEN
-from ...codegen.test_kernels import collect
 from ...emulated import TARGETS, BuiltForGpu, build_all
 from ...library import LIBRARY
+from ..cpu.test_kernels import collect
 
 NIGHTLY = os.environ.get("STITCHFLEET_NIGHTLY") == "1"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.codegen.cuda.layout import KEPT_REGISTERS, MOST_TURNS, Deal, How, Layout, assign
+from stitchfleet.compiler.codegen.cuda.layout import KEPT_REGISTERS, MOST_KEPT, How, Layout, ThreadMapping, assign
 from stitchfleet.compiler.codegen.cuda.survey import distributed_loops
 from stitchfleet.compiler.ir.graph import DType
 from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var
@@ -95,26 +95,26 @@ BLOCKS = st.sampled_from([(1, 64), (8, 8), (32, 2), (32, 8), (64, 1), (256, 1)])
 """Threads of a group, and groups."""
 
 
-def iterations(deal: Deal, thread: int) -> Iterator[int]:
+def iterations(mapping: ThreadMapping, thread: int) -> Iterator[int]:
     """Those of a loop over a whole row that are the thread's, in order."""
-    extent = deal.loop.extent
-    if deal.how is How.STRETCHES:
-        yield from range(thread * deal.stretch, min((thread + 1) * deal.stretch, extent))
+    extent = mapping.loop.extent
+    if mapping.how is How.STRETCHES:
+        yield from range(thread * mapping.stretch, min((thread + 1) * mapping.stretch, extent))
         return
-    for turn in range(deal.turns):
-        first = (thread + turn * deal.threads) * deal.width
+    for step in range(mapping.steps):
+        first = (thread + step * mapping.threads) * mapping.width
         if first < extent:
-            yield from range(first, first + deal.width if deal.vectors is not None else first + 1)
+            yield from range(first, first + mapping.width if mapping.vectors is not None else first + 1)
 
 
 @given(nests(), BLOCKS)
 def test_each_iteration_of_a_loop_is_one_threads(nest: NestCode, block: tuple[int, int]) -> None:
     layout = assign(nest, *block)
     loops = list(distributed_loops(nest.body))
-    assert [*layout.deals] == [id(loop) for loop in loops]
+    assert [*layout.mappings] == [id(loop) for loop in loops]
     for loop in loops:
-        deal = layout.deals[id(loop)]
-        done = sorted(k for thread in range(block[0]) for k in iterations(deal, thread))
+        mapping = layout.mappings[id(loop)]
+        done = sorted(k for thread in range(block[0]) for k in iterations(mapping, thread))
         assert done == list(range(loop.extent))
 
 
@@ -123,9 +123,9 @@ def test_elements_that_threads_keep_fit_their_registers(nest: NestCode, block: t
     layout = assign(nest, *block)
     sizes = {each.name: each.dtype.size_bytes for each in walk(nest.body) if isinstance(each, Let | Local)}
     kept = [(slots, sizes[name]) for name, slots in layout.places.registers.items()]
-    for deal in layout.deals.values():
-        kept += [(deal.turns * deal.width, sizes[name]) for name in deal.fills]
-    assert all(slots <= MOST_TURNS for slots, _ in kept)
+    for mapping in layout.mappings.values():
+        kept += [(mapping.steps * mapping.width, sizes[name]) for name in mapping.fills]
+    assert all(slots <= MOST_KEPT for slots, _ in kept)
     assert sum(slots * (2 if size == 8 else 1) for slots, size in kept) <= KEPT_REGISTERS
 
 
@@ -133,13 +133,15 @@ def test_elements_that_threads_keep_fit_their_registers(nest: NestCode, block: t
 def test_what_a_loop_takes_from_registers_an_earlier_one_has_left_in_the_same_places(
     nest: NestCode, block: tuple[int, int]
 ) -> None:
-    filled: dict[str, Deal] = {}
-    for deal in assign(nest, *block).deals.values():
-        for array in deal.kept.values():
-            assert (filled[array].turns, filled[array].width) == (deal.turns, deal.width)
-            assert deal.unrolled
-        assert len({*filled, *deal.fills.values()}) == len(filled) + len(deal.fills), "each array keeps one element"
-        filled |= dict.fromkeys(deal.fills.values(), deal)
+    filled: dict[str, ThreadMapping] = {}
+    for mapping in assign(nest, *block).mappings.values():
+        for array in mapping.kept.values():
+            assert (filled[array].steps, filled[array].width) == (mapping.steps, mapping.width)
+            assert mapping.unrolled
+        assert len({*filled, *mapping.fills.values()}) == len(filled) + len(mapping.fills), (
+            "each array keeps one element"
+        )
+        filled |= dict.fromkeys(mapping.fills.values(), mapping)
 
 
 @given(nests(), BLOCKS)
@@ -183,12 +185,12 @@ def row(extent: int, *loads: str) -> NestCode:
     return NestCode(0, buffers, (rows,), ROWS, 1, 1.0, per_task=False)
 
 
-def deals_of(layout: Layout) -> list[Deal]:
-    return list(layout.deals.values())
+def mappings_of(layout: Layout) -> list[ThreadMapping]:
+    return list(layout.mappings.values())
 
 
 def test_an_element_that_two_passes_load_is_loaded_once() -> None:
-    first, second = deals_of(assign(row(1024, "a", "b"), 256, 1))
+    first, second = mappings_of(assign(row(1024, "a", "b"), 256, 1))
     assert (first.fills, first.kept) == ({"a": "kept1"}, {})
     assert (second.fills, second.kept) == ({}, {"b": "kept1"})
     assert first.width == second.width == 4
@@ -197,13 +199,13 @@ def test_an_element_that_two_passes_load_is_loaded_once() -> None:
 
 
 def test_a_row_that_does_not_fit_registers_is_loaded_by_each_pass() -> None:
-    for deal in deals_of(assign(row(256 * (MOST_TURNS + 1), "a", "b"), 256, 1)):
-        assert (deal.fills, deal.kept, deal.unrolled) == ({}, {}, False)
+    for mapping in mappings_of(assign(row(256 * (MOST_KEPT + 1), "a", "b"), 256, 1)):
+        assert (mapping.fills, mapping.kept, mapping.unrolled) == ({}, {}, False)
 
 
 @pytest.mark.parametrize(("extent", "how"), [(1023, How.STRIDED), (1024, How.VECTORS)])
 def test_a_nest_that_only_computes_goes_in_vectors_where_its_row_has_whole_ones(extent: int, how: How) -> None:
     layout = assign(row(extent, "a"), 256, 1)
-    (deal,) = deals_of(layout)
-    assert deal.how is how
+    (mapping,) = mappings_of(layout)
+    assert mapping.how is how
     assert layout.aligned == ({0: 16, 1: 16} if how is How.VECTORS else {})

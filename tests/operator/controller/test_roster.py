@@ -18,8 +18,8 @@ from stitchfleet.operator.policy.policy import Admission
 from stitchfleet.operator.policy.precedence import applied
 from stitchfleet.operator.webhook.policies import Policies
 
-from .pods import POLICY, Object, listed, pod
-from .test_policies import stitch_policy
+from ..pods import POLICY, Object, listed, pod
+from ..policy.test_policies import stitch_policy
 
 NOW = datetime.datetime(2026, 11, 24, 12, 0, tzinfo=datetime.timezone.utc)
 IMAGE = "example.org/payload:1"

@@ -12,10 +12,10 @@ from stitchfleet.telemetry.database import access, models, partitions
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.pod.recording import DAY_NS
 
-from ..telemetry import synthetic
-from ..telemetry.conftest import postgres_server as postgres_server
-from ..telemetry.conftest import postgres_template as postgres_template
-from ..telemetry.conftest import postgres_url as postgres_url
+from ...telemetry import synthetic
+from ...telemetry.conftest import postgres_server as postgres_server
+from ...telemetry.conftest import postgres_template as postgres_template
+from ...telemetry.conftest import postgres_url as postgres_url
 from .test_reports import NoPolicies, Reports
 
 WEEK = Week(2026, 40)

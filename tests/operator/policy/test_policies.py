@@ -17,10 +17,10 @@ from stitchfleet.operator.webhook import policies as policies_module
 from stitchfleet.operator.webhook.policies import Policies
 from stitchfleet.plugin.base.settings import Settings, read_settings
 
-from .pods import POLICY, Object, pod
-from .test_reports import Reports, conditions, engine, kept  # noqa: F401
+from ..controller.test_reports import Reports, conditions, engine, kept  # noqa: F401
+from ..pods import POLICY, Object, pod
 
-CRD = pathlib.Path(__file__).resolve().parents[2] / "helm" / "stitchfleet" / "crds" / "stitchpolicies.yaml"
+CRD = pathlib.Path(__file__).resolve().parents[3] / "helm" / "stitchfleet" / "crds" / "stitchpolicies.yaml"
 
 
 def stitch_policy(

@@ -16,7 +16,7 @@ from stitchfleet.operator.policy.mpijob import mutate_mpijob
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.policy import Admission
 
-from .pods import POLICY, Object, container, pod, pods
+from ..pods import POLICY, Object, container, pod, pods
 
 ADA = Admission("vision", "ada", "request-1")
 MPIRUN = ["mpirun", "-np", "2", "-x", "PATH", "python", "train.py"]

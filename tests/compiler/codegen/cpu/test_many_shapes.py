@@ -27,10 +27,10 @@ from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.toolchain.host import ToolchainError
 
-from ...marks import slow
-from .. import library
-from ..library import Maker
-from ..native import Built, KeptToolchain, complaint, toolchain
+from ....marks import slow
+from ... import library
+from ...library import Maker
+from ...native import Built, KeptToolchain, complaint, toolchain
 
 QUICK = CheckOptions(regimes=(Regime.NORMAL,))
 

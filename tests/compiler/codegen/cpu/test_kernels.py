@@ -17,10 +17,10 @@ from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, Target
 
-from ...marks import slow
-from ..library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
-from ..native import STRESS, Built, build_all, complaint
-from ..strategies import graphs
+from ....marks import slow
+from ...library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
+from ...native import STRESS, Built, build_all, complaint
+from ...strategies import graphs
 
 TARGETS = {"cpu": CPU, "stress": STRESS}
 

@@ -24,14 +24,14 @@ from stitchfleet.telemetry.reports.formats import as_json
 from stitchfleet.telemetry.totals.freezing import freeze
 from stitchfleet.telemetry.totals.weekly import week_report
 
-from ..telemetry import synthetic
-from .pods import listed
+from ...telemetry import synthetic
+from ..pods import listed
 
 Object = dict[str, Any]
 WEEK = Week(2026, 40)
 BEFORE = Week(2026, 39)
 """Frozen."""
-CRD = pathlib.Path(__file__).resolve().parents[2] / "helm" / "stitchfleet" / "crds" / "savingsreports.yaml"
+CRD = pathlib.Path(__file__).resolve().parents[3] / "helm" / "stitchfleet" / "crds" / "savingsreports.yaml"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from stitchfleet.operator.policy import names
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.release import release
 
-from .pods import POLICY, Object, container, pod
+from ..pods import POLICY, Object, container, pod
 
 NOW = datetime.datetime(2026, 11, 24, 12, tzinfo=datetime.timezone.utc)
 

@@ -14,8 +14,8 @@ from stitchfleet.compiler.loops.loops import Product, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 
-from ..library import Maker, batch_of_products, gru_cell, product_softmax, turned_products
-from ..native import build_all, complaint
+from ...library import Maker, batch_of_products, gru_cell, product_softmax, turned_products
+from ...native import build_all, complaint
 
 COLUMNS = (*range(1, 41), 47, 48, 49, 63, 64, 65, 72, 95, 96, 97, 100, 128, 129, 191, 192, 193, 200, 385)
 

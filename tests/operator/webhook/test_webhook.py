@@ -29,7 +29,7 @@ from stitchfleet.operator.webhook.command import certificates_in
 from stitchfleet.operator.webhook.server import Webhook
 from stitchfleet.operator.webhook.serving import Serving
 
-from .pods import POLICY, Object, container, pod
+from ..pods import POLICY, Object, container, pod
 
 HOST = Server("webhook", ("localhost",))
 

@@ -15,7 +15,7 @@ from stitchfleet.operator.policy import names
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.policy import Admission, Policy
 
-from .pods import POLICY, Object, container, pod, pods
+from ..pods import POLICY, Object, container, pod, pods
 
 
 def environment(changed: Object, number: int = 0) -> dict[str, Any]:

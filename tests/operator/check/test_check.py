@@ -8,7 +8,7 @@ from stitchfleet.operator.check.command import labelled_pod, missing
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.policy import Admission
 
-from .pods import POLICY
+from ..pods import POLICY
 
 ADMISSION = Admission("research", "alice")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.patch import patch
 
-from .pods import POLICY, Object, pods
+from ..pods import POLICY, Object, pods
 
 _KEYS = st.sampled_from(["a", "b/c", "d~e", "", "~1"])
 _VALUES = st.recursive(

@@ -16,10 +16,10 @@ from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.telemetry.pod import environment as variables
 from stitchfleet.telemetry.pod.recording import JobIdentity
 
-from .pods import POLICY, Object, container, pod
+from ..pods import POLICY, Object, container, pod
 
 OF_A_CONTROLLER = Admission("vision", "system:serviceaccount:kube-system:job-controller")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def entries(given: Object, admission: Admission = OF_A_CONTROLLER) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from stitchfleet.operator.policy import names
 from stitchfleet.operator.policy.policy import Admission, Policy
 from stitchfleet.operator.policy.trainjob import mutate_jobset, mutate_trainjob
 
-from .pods import POLICY, Object, container
+from ..pods import POLICY, Object, container
 
 ADA = Admission("vision", "ada", "request-1")
 TRAINER = Admission("vision", "system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager", "request-2")
