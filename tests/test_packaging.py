@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from scripts.wheel import PACKAGES, ROOT, build_wheel
+from stitchfleet.compiler.pipeline.backend import NO_PART_OF_A_KERNEL
 
 FIXTURE = ROOT / "tests" / "fixtures" / "layer_norm.hlo"
 
@@ -274,6 +275,9 @@ _BREACHES = [
     ("plugin", "plugin/native/library.py", "import stitchfleet.plugin.graph.tf_ops"),
     ("compiler", "compiler/check/oracle.py", "import stitchfleet.compiler.planning.plan"),
     ("compiler", "compiler/planning/plan.py", "import stitchfleet.compiler.lowering.kernel_loops"),
+    ("kernels", "compiler/codegen/cpu/body.py", "import stitchfleet.compiler.explaining.words"),
+    ("kernels", "compiler/lowering/rows.py", "import stitchfleet.compiler.hlo.module"),
+    ("kernels", "compiler/pipeline/cpu.py", "import stitchfleet.compiler.explaining.words"),
     ("codegen", "compiler/codegen/cpu/body.py", "import stitchfleet.compiler.codegen.cuda.body"),
 ]
 
@@ -300,6 +304,19 @@ def _contracts() -> dict[str, str]:
 def test_the_layers_are_kept(packages: Path) -> None:
     linted = _lint(packages)
     assert linted.returncode == 0, linted.stdout
+
+
+def test_the_contract_about_kernels_knows_every_room_of_the_compiler() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    contract = settings["importlinter:contract:kernels"]
+    rooms = {path.parent.name for path in (ROOT / "compiler").glob("*/__init__.py")}
+    assert set(contract["forbidden_modules"].split()) == {
+        f"stitchfleet.compiler.{room}" for room in NO_PART_OF_A_KERNEL
+    }
+    assert set(contract["source_modules"].split()) == {
+        f"stitchfleet.compiler.{room}" for room in rooms - set(NO_PART_OF_A_KERNEL)
+    }
 
 
 def test_each_contract_is_broken_once() -> None:
