@@ -100,7 +100,7 @@ def import_module(module: HloModule) -> ImportResult:
     """
     entry = module.computations[module.entry]
     importer = _Importer(module)
-    parameters: list[Value] = []
+    parameters: list[HloValue] = []
     for number, item in enumerate(entry.parameters):
         if item.parameter_number != number:
             given = [parameter.parameter_number for parameter in entry.parameters]
@@ -138,7 +138,8 @@ class _LaterState(_Poison):
 
 
 _POISON: Final = _Poison()
-Value: TypeAlias = "int | _Poison | tuple[Value, ...]"
+HloValue: TypeAlias = "int | _Poison | tuple[HloValue, ...]"
+"""What an instruction's result became: a node, nothing (it is refused if a node needs it), or a tuple of these."""
 
 
 class _Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error
@@ -245,7 +246,7 @@ def refusal_of(item: HloInstruction) -> UnsupportedOp:
     return _unsupported(item, known or "no row in the op table")
 
 
-def _flatten(value: Value) -> list[Value]:
+def _flatten(value: HloValue) -> list[HloValue]:
     """The leaves of nested tuples, in order."""
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in _flatten(part)]
@@ -260,8 +261,8 @@ class _Importer:
         self.builder = GraphBuilder(module.name)
         self.refused: list[UnsupportedOp] = []
         self.depth = 0
-        simple: Callable[[HloInstruction, list[Value]], Value] = self.elementwise
-        self.handlers: dict[str, Callable[[HloInstruction, list[Value]], Value]] = {
+        simple: Callable[[HloInstruction, list[HloValue]], HloValue] = self.elementwise
+        self.handlers: dict[str, Callable[[HloInstruction, list[HloValue]], HloValue]] = {
             **dict.fromkeys(_ELEMENTWISE, simple),
             "constant": self.constant,
             "iota": self.iota,
@@ -317,14 +318,14 @@ class _Importer:
         shape, number = item.shape.dimensions, item.parameter_number
         return build(self.builder, "parameter", (), number=number, shape=shape, dtype=dtype, name=item.op_name)
 
-    def computation(self, computation: HloComputation, parameters: Sequence[Value]) -> Value:
+    def computation(self, computation: HloComputation, parameters: Sequence[HloValue]) -> HloValue:
         """The root's value. Only what the root needs is imported, so dead instructions cost nothing and cause no refusal."""
         if self.depth > 64:
             raise HloImportError(
                 f"HLO computation {computation.name}: calls nest deeper than 64, expected no recursion"
             )
         self.depth += 1
-        values: dict[str, Value] = {}
+        values: dict[str, HloValue] = {}
         waiting = [computation.root]
         while waiting:
             name = waiting[-1]
@@ -345,7 +346,7 @@ class _Importer:
         self.depth -= 1
         return values[computation.root]
 
-    def instruction(self, item: HloInstruction, operands: list[Value], parameters: Sequence[Value]) -> Value:
+    def instruction(self, item: HloInstruction, operands: list[HloValue], parameters: Sequence[HloValue]) -> HloValue:
         if item.opcode == "parameter":
             if item.parameter_number >= len(parameters):
                 raise HloImportError(f"HLO parameter {item.name}: number {item.parameter_number} of {len(parameters)}")
@@ -370,7 +371,7 @@ class _Importer:
         return _POISON
 
     @staticmethod
-    def index(value: Value) -> int:
+    def index(value: HloValue) -> int:
         if not isinstance(value, int):
             raise _Refusal("a tuple where an array is expected")
         return value
@@ -379,7 +380,7 @@ class _Importer:
         self,
         item: HloInstruction,
         op: str,
-        operands: Sequence[Value],
+        operands: Sequence[HloValue],
         *,
         shape: Shape | None = None,
         dtype: DType | None = None,
@@ -391,7 +392,7 @@ class _Importer:
         self,
         item: HloInstruction,
         op: str,
-        operands: Sequence[Value],
+        operands: Sequence[HloValue],
         attributes: Mapping[str, Attribute],
         shape: Shape | None = None,
         dtype: DType | None = None,
@@ -403,67 +404,67 @@ class _Importer:
         found_shape, found_dtype = infer_node(NewNode(op, sources, attributes, shape, dtype))
         return self.builder.add(op, indices, found_shape, found_dtype, item.op_name, **attributes)
 
-    def shape_of(self, value: Value) -> Shape:
+    def shape_of(self, value: HloValue) -> Shape:
         return self.builder.nodes[self.index(value)].shape
 
-    def dtype_of(self, value: Value) -> DType:
+    def dtype_of(self, value: HloValue) -> DType:
         return self.builder.nodes[self.index(value)].dtype
 
     # -- element-wise --
 
-    def elementwise(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def elementwise(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         op = _ELEMENTWISE[item.opcode]
         if operands and self.dtype_of(operands[0]) is DType.PRED:
             op = _PRED_ARITHMETIC.get(op, op)
         return self.emit(item, op, operands)
 
-    def compare(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def compare(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         total_order = item.total_order and self.dtype_of(operands[0]).is_float
         return self.emit(item, "compare", operands, direction=item.direction, total_order=total_order)
 
-    def spread(self, item: HloInstruction, scalar: Value, shape: Shape) -> Value:
+    def spread(self, item: HloInstruction, scalar: HloValue, shape: Shape) -> HloValue:
         """`scalar` broadcast to `shape`: HLO lets select and clamp take scalars beside arrays."""
         if self.shape_of(scalar) == () and shape != ():
             return self.emit(item, "broadcast", (scalar,), shape=shape, dimensions=())
         return scalar
 
-    def select(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def select(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if any(isinstance(operand, tuple) for operand in operands):
             raise _Refusal("a select of tuples")
         predicate, on_true, on_false = operands
         predicate = self.spread(item, predicate, self.shape_of(on_true))
         return self.emit(item, "select", (predicate, on_true, on_false))
 
-    def clamp(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def clamp(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         shape = self.shape_of(operands[1])
         return self.emit(item, "clamp", [self.spread(item, operand, shape) for operand in operands])
 
-    def convert(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def convert(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         return self.emit(item, "convert", operands, dtype=_dtype(item.shape))
 
-    def bitcast_convert(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def bitcast_convert(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         return self.emit(item, "bitcast_convert", operands, dtype=_dtype(item.shape))
 
-    def reduce_precision(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def reduce_precision(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         bits: dict[str, Attribute] = {"exponent_bits": item.exponent_bits, "mantissa_bits": item.mantissa_bits}
         return self.emit_with(item, "reduce_precision", operands, bits)
 
     # -- leaves and movement --
 
-    def constant(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def constant(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         del operands
         _dtype(item.shape)
         if item.literal is None:
             raise _Refusal(f"a constant of type {item.shape}")
         return self.emit(item, "constant", (), literal=Literal(item.literal))
 
-    def iota(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def iota(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         dimension = item.dimensions[0] if item.dimensions else 0
         return self.emit(
             item, "iota", operands, shape=item.shape.dimensions, dtype=_dtype(item.shape), dimension=dimension
         )
 
-    def broadcast(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def broadcast(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         order = sorted(range(len(item.dimensions)), key=lambda i: item.dimensions[i])
         if order != list(range(len(order))):
             # HLO lets a broadcast transpose as well.
@@ -471,40 +472,40 @@ class _Importer:
         dimensions = tuple(sorted(item.dimensions))
         return self.emit(item, "broadcast", operands, shape=item.shape.dimensions, dimensions=dimensions)
 
-    def reshape(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def reshape(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         return self.emit(item, "reshape", operands, shape=item.shape.dimensions)
 
-    def bitcast(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def bitcast(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if not item.shape.is_row_major or _dtype(item.shape) is not self.dtype_of(operands[0]):
             raise _Refusal("a bitcast that is not a row-major reshape")
         return self.reshape(item, operands)
 
-    def transpose(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def transpose(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         return self.emit(item, "transpose", operands, permutation=item.dimensions)
 
-    def slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def slice(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         start, limit, strides = _columns(item.slices, 3)
         return self.emit(item, "slice", operands, start=start, limit=limit, strides=strides)
 
-    def pad(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def pad(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         low, high, interior = _columns(item.padding, 3)
         return self.emit(item, "pad", operands, low=low, high=high, interior=interior)
 
-    def concatenate(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def concatenate(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if len(item.dimensions) != 1:
             raise _Refusal("a concatenate without a dimension")
         return self.emit(item, "concatenate", operands, dimension=item.dimensions[0])
 
-    def reverse(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def reverse(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         return self.emit(item, "reverse", operands, dimensions=item.dimensions)
 
-    def get_dimension_size(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def get_dimension_size(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         shape = self.shape_of(operands[0])
         if len(item.dimensions) != 1 or not 0 <= item.dimensions[0] < len(shape):
             raise _Refusal("a dimension that does not exist")
         return self.emit(item, "constant", (), literal=Literal(np.array(shape[item.dimensions[0]], np.int32)))
 
-    def random_bits(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def random_bits(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         """The random words of a state u64[3] (key, counter's low half, its high half), as Philox by position."""
         if item.rng_algorithm != "rng_philox" or self.shape_of(operands[0]) != (3,):
             raise _Refusal(f"random numbers by {item.rng_algorithm} from a state {self.shape_of(operands[0])}")
@@ -523,7 +524,7 @@ class _Importer:
 
     # -- tuples and calls --
 
-    def get_tuple_element(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def get_tuple_element(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         value = operands[0]
         if not isinstance(value, tuple) or not 0 <= item.tuple_index < len(value):
             raise _Refusal(f"element {item.tuple_index} of something else")
@@ -537,14 +538,14 @@ class _Importer:
             raise HloImportError(f"HLO {item.opcode} {item.name}: given no existing computation, expected one")
         return self.module.computations[item.called[0]]
 
-    def call(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def call(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         """call and fusion are inlined. map is too: its ops are element-wise on scalars, so they apply to arrays
         unchanged."""
         if item.opcode == "map":
             return self.map(item, operands)
         return self.computation(self.called(item), operands)
 
-    def map(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def map(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         body = self.region(item)
         shape = item.shape.dimensions
         values: list[int] = []
@@ -567,7 +568,7 @@ class _Importer:
         computation = self.called(item)
         inner = _Importer(self.module)
         inner.depth = self.depth
-        parameters: list[Value] = []
+        parameters: list[HloValue] = []
         for number, parameter in enumerate(computation.parameters):
             if parameter.shape.dimensions:
                 raise _Refusal("a region on arrays")
@@ -579,7 +580,7 @@ class _Importer:
         graph = simplify(inner.builder.finish(self.index(output) for output in outputs))
         return Graph(computation.name, graph.nodes, graph.outputs)
 
-    def splat(self, value: Value) -> Array | None:
+    def splat(self, value: HloValue) -> Array | None:
         """The constant that a scalar node equals, seen through converts, reshapes, broadcasts and copies, as an array of shape
         (); None if it is not a constant."""
         chain = [self.builder.nodes[self.index(value)]]
@@ -595,13 +596,13 @@ class _Importer:
         literal = graph.nodes[graph.outputs[0]].attributes.get("literal")
         return literal.value.reshape(()) if isinstance(literal, Literal) and literal.value.size == 1 else None
 
-    def reduce(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def reduce(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         count = len(operands) // 2
         inputs, inits = operands[:count], operands[count:]
         body = self.region(item)
         if len(body.outputs) != count:
             raise _Refusal(f"a region of {len(body.outputs)} results for {count} operands")
-        results: list[Value] = []
+        results: list[HloValue] = []
         for number in range(count):
             kind = region_kind(body, number, count)
             if kind is None:
@@ -612,7 +613,7 @@ class _Importer:
                 results.append(self.start_from(item, reduced, kind, inits[number]))
         return results[0] if count == 1 and not item.shape.is_tuple else tuple(results)
 
-    def start_from(self, item: HloInstruction, reduced: int, kind: str, init: Value) -> int:
+    def start_from(self, item: HloInstruction, reduced: int, kind: str, init: HloValue) -> int:
         """`reduced` combined with the initial value, unless that is the kind's identity."""
         node = self.builder.nodes[reduced]
         value = self.splat(init)
@@ -621,7 +622,7 @@ class _Importer:
         start = self.spread(item, init, node.shape)
         return self.emit(item, _KIND_OPS[kind], (reduced, start))
 
-    def reduce_window(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def reduce_window(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if len(operands) != 2:
             raise _Refusal("a reduce-window of several operands")
         kind = region_kind(self.region(item), 0, 1)
@@ -631,12 +632,12 @@ class _Importer:
 
     # -- indexed --
 
-    def gather(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def gather(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if item.batching_dims or item.gather is None:
             raise _Refusal("a gather with batching dimensions")
         return self.emit(item, "gather", operands, gather=item.gather)
 
-    def scatter(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def scatter(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         if item.batching_dims or item.scatter is None:
             raise _Refusal("a scatter with batching dimensions")
         if len(operands) != 3:
@@ -657,32 +658,32 @@ class _Importer:
             raise _Refusal("a scatter with a region of its own")
         return self.emit(item, "scatter", (x, indices, updates), scatter=item.scatter, kind=kind)
 
-    def starts(self, item: HloInstruction, operands: list[Value], rank: int) -> list[Value]:
+    def starts(self, item: HloInstruction, operands: list[HloValue], rank: int) -> list[HloValue]:
         """The start indices as scalars; an older form of HLO has them in one vector."""
         if len(operands) == 1 and self.shape_of(operands[0]) == (rank,) and rank:
             vector = operands[0]
-            found: list[Value] = []
+            found: list[HloValue] = []
             for i in range(rank):
                 one = self.emit(item, "slice", (vector,), start=(i,), limit=(i + 1,), strides=(1,))
                 found.append(self.emit(item, "reshape", (one,), shape=()))
             return found
         return operands
 
-    def dynamic_slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def dynamic_slice(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         starts = self.starts(item, operands[1:], len(self.shape_of(operands[0])))
         return self.emit(item, "dynamic_slice", (operands[0], *starts), sizes=item.dynamic_slice_sizes)
 
-    def dynamic_update_slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def dynamic_update_slice(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         starts = self.starts(item, operands[2:], len(self.shape_of(operands[0])))
         return self.emit(item, "dynamic_update_slice", (*operands[:2], *starts))
 
     # -- composites --
 
-    def batch_norm_training(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def batch_norm_training(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         x, scale, offset = map(self.index, operands)
         return composites.batch_norm_training(self.builder, x, scale, offset, item.epsilon, item.feature_index)
 
-    def batch_norm_inference(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def batch_norm_inference(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         x, scale, offset, mean, variance = map(self.index, operands)
         return composites.batch_norm_inference(
             self.builder, x, scale, offset, mean, variance, item.epsilon, item.feature_index
@@ -700,7 +701,7 @@ class _Importer:
             raise _Refusal(f"a {item.opcode} of shape {item.shape}, whose operands give {self.shape_of(found)}")
         return found
 
-    def dot(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def dot(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         lhs, rhs = map(self.index, operands)
         shapes = self.shape_of(lhs), self.shape_of(rhs)
         if item.dot is None or not item.dot.fits(*shapes):
@@ -712,7 +713,7 @@ class _Importer:
         write = composites.dot if is_memory_bound else composites.product
         return self.as_stated(item, write(self.builder, lhs, rhs, item.dot))
 
-    def convolution(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def convolution(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         lhs, rhs = map(self.index, operands)
         shapes = self.shape_of(lhs), self.shape_of(rhs)
         if item.convolution is None:
@@ -725,7 +726,7 @@ class _Importer:
         found = convolutions.depthwise(self.builder, lhs, rhs, item.convolution, item.window, item.shape.dimensions)
         return self.as_stated(item, found)
 
-    def batch_norm_gradient(self, item: HloInstruction, operands: list[Value]) -> Value:
+    def batch_norm_gradient(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         x, scale, mean, variance, gradient = map(self.index, operands)
         return composites.batch_norm_gradient(
             self.builder, x, scale, mean, variance, gradient, item.epsilon, item.feature_index

@@ -377,7 +377,7 @@ def reduce_precision(step: ComputedNode) -> ErrorBound:
 # ---- movement ------------------------------------------------------------------------------------------------------
 
 
-def moved(function: reference.Reference) -> ErrorRule:
+def moved(function: reference.NumpyRule) -> ErrorRule:
     """The rule of an op that only moves elements: bounds move as the values do."""
 
     def rule(step: ComputedNode) -> ErrorBound:

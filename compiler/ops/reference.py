@@ -25,12 +25,12 @@ from .attributes import gather_numbers, integers, window_of
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-Reference: TypeAlias = Callable[[Node, Sequence[Node], Sequence[Array]], Array]
+NumpyRule: TypeAlias = Callable[[Node, Sequence[Node], Sequence[Array]], Array]
 _AnyArray: TypeAlias = npt.NDArray[Any]
 
 
-def direct(function: Callable[..., _AnyArray]) -> Reference:
-    """A reference that depends on the operands' values only: `function(*values)`."""
+def direct(function: Callable[..., _AnyArray]) -> NumpyRule:
+    """A rule that depends on the operands' values only: `function(*values)`."""
 
     def reference(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
         del node, sources

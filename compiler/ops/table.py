@@ -40,7 +40,7 @@ from .c_text import EXPRESSIONS, LIBM, Expression
 from .errors import CONDITION, ERRORS, ErrorRule, exact
 from .infer import GraphError, NewNode, Rule
 from .propagation import Propagation
-from .reference import Reference, direct
+from .reference import NumpyRule, direct
 from .slicing import Slicing
 
 
@@ -59,9 +59,9 @@ class Cost(enum.Enum):
 ELEMENTWISE: Final = (Cost.LIGHT, Cost.EXPENSIVE)
 
 
-FIRST: Final = slice(0, 1)
-FIRST_TWO: Final = slice(0, 2)
-ALL: Final = slice(None)
+FIRST_OPERAND: Final = slice(0, 1)
+FIRST_TWO_OPERANDS: Final = slice(0, 2)
+ALL_OPERANDS: Final = slice(None)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class OpRow:
     arity: int | None  # None: any number of operands, checked by `infer`
     cost: Cost
     infer: Rule
-    numpy: Reference | None  # None: the interpreter handles it itself (parameter, reduce_general)
+    numpy: NumpyRule | None  # None: the interpreter handles it itself (parameter, reduce_general)
     propagation: Propagation | None  # which operand elements a result element is computed from; None: is_reduction
     slicing: Slicing | None  # what a slice of the result needs, for the oracle; None: it is computed as a whole
     moves: slice | None = None  # the operands whose elements the result consists of, unchanged; None: it computes
@@ -110,7 +110,7 @@ def _elementwise_rows() -> Iterable[OpRow]:
     integers = infer.elementwise(infer.is_integer, "an integer dtype")
     logical = infer.elementwise(infer.is_logical, "pred or an integer dtype")
     light, expensive = Cost.LIGHT, Cost.EXPENSIVE
-    table: list[tuple[str, int, Cost, Rule, Reference, float]] = [
+    table: list[tuple[str, int, Cost, Rule, NumpyRule, float]] = [
         # name, arity, cost, infer, numpy, ulps
         ("abs", 1, light, numbers, direct(np.abs), 0),
         ("negate", 1, light, numbers, direct(np.negative), 0),
@@ -160,7 +160,7 @@ def _elementwise_rows() -> Iterable[OpRow]:
         ("clamp", 3, light, numbers, direct(reference.clamp), 0),
         ("philox", 4, expensive, infer.elementwise(infer.is_u64, "u64", DType.U32), direct(reference.philox), 0),
     ]
-    moves = {"copy": FIRST, "select": slice(1, 3)}
+    moves = {"copy": FIRST_OPERAND, "select": slice(1, 3)}
     for name, arity, cost, rule, numpy, ulps in table:
         yield OpRow(
             name,
@@ -185,7 +185,7 @@ def _other_rows() -> Iterable[OpRow]:
     yield OpRow("constant", 0, leaf, infer.constant, reference.constant, propagation.constant, None)
     yield OpRow("iota", 0, leaf, infer.iota, reference.iota, propagation.iota, None, None, ERRORS["iota"], 0.5)
     yield OpRow("reduce_general", None, Cost.REDUCE, infer.reduce_general, None, None, slicing.reduce)
-    moving: list[tuple[str, int | None, Cost, Rule, Reference, Propagation, Slicing | None, slice]] = [
+    moving: list[tuple[str, int | None, Cost, Rule, NumpyRule, Propagation, Slicing | None, slice]] = [
         # name, arity, cost, infer, numpy, propagation, slicing, moves
         (
             "broadcast",
@@ -195,9 +195,9 @@ def _other_rows() -> Iterable[OpRow]:
             reference.broadcast,
             propagation.broadcast,
             slicing.broadcast,
-            FIRST,
+            FIRST_OPERAND,
         ),
-        ("reshape", 1, movement, infer.reshape, reference.reshape, propagation.reshape, slicing.reshape, FIRST),
+        ("reshape", 1, movement, infer.reshape, reference.reshape, propagation.reshape, slicing.reshape, FIRST_OPERAND),
         (
             "transpose",
             1,
@@ -206,10 +206,10 @@ def _other_rows() -> Iterable[OpRow]:
             reference.transpose,
             propagation.transpose,
             slicing.transpose,
-            FIRST,
+            FIRST_OPERAND,
         ),
-        ("slice", 1, movement, infer.slice_, reference.slice_, propagation.slice_, slicing.slice_, FIRST),
-        ("pad", 2, movement, infer.pad, reference.pad, propagation.pad, slicing.pad, FIRST_TWO),
+        ("slice", 1, movement, infer.slice_, reference.slice_, propagation.slice_, slicing.slice_, FIRST_OPERAND),
+        ("pad", 2, movement, infer.pad, reference.pad, propagation.pad, slicing.pad, FIRST_TWO_OPERANDS),
         (
             "concatenate",
             None,
@@ -218,11 +218,11 @@ def _other_rows() -> Iterable[OpRow]:
             reference.concatenate,
             propagation.concatenate,
             slicing.concatenate,
-            ALL,
+            ALL_OPERANDS,
         ),
-        ("reverse", 1, movement, infer.reverse, reference.reverse, propagation.reverse, slicing.reverse, FIRST),
-        ("patches", 1, movement, infer.patches, reference.patches, propagation.patches, slicing.patches, FIRST),
-        ("gather", 2, opaque, infer.gather, reference.gather, propagation.gather, slicing.gather, FIRST),
+        ("reverse", 1, movement, infer.reverse, reference.reverse, propagation.reverse, slicing.reverse, FIRST_OPERAND),
+        ("patches", 1, movement, infer.patches, reference.patches, propagation.patches, slicing.patches, FIRST_OPERAND),
+        ("gather", 2, opaque, infer.gather, reference.gather, propagation.gather, slicing.gather, FIRST_OPERAND),
         (
             "dynamic_slice",
             None,
@@ -231,7 +231,7 @@ def _other_rows() -> Iterable[OpRow]:
             reference.dynamic_slice,
             propagation.dynamic_slice,
             None,
-            FIRST,
+            FIRST_OPERAND,
         ),
         (
             "dynamic_update_slice",
@@ -241,12 +241,12 @@ def _other_rows() -> Iterable[OpRow]:
             reference.dynamic_update_slice,
             propagation.dynamic_update_slice,
             None,
-            FIRST_TWO,
+            FIRST_TWO_OPERANDS,
         ),
     ]
     for name, arity, cost, rule, numpy, found, cut, moves in moving:
         yield OpRow(name, arity, cost, rule, numpy, found, cut, moves, ERRORS[name])
-    combining: list[tuple[str, int, Cost, Rule, Reference, Slicing | None]] = [
+    combining: list[tuple[str, int, Cost, Rule, NumpyRule, Slicing | None]] = [
         # name, arity, cost, infer, numpy, slicing
         ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, slicing.reduce),
         ("dot", 2, Cost.REDUCE, infer.dot, reference.dot, slicing.dot),
