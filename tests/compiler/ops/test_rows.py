@@ -71,7 +71,7 @@ def two_ops(monkeypatch: pytest.MonkeyPatch) -> None:
         _diagonal,
         _diagonal_elements,
         None,
-        table.FIRST,
+        table.FIRST_OPERAND,
         lambda step: np.diagonal(np.broadcast_to(step.bounds[0], step.values[0].shape)),
     )
     for row in (cube, diagonal):
