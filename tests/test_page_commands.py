@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import os
 import re
 import shutil
@@ -90,8 +91,9 @@ ELSEWHERE = {
 """What runs the others: a test, or a program of the repository."""
 HELPFUL = ("scripts/bench", "scripts/demo", "scripts/test")
 """Programs whose --help is run here, and names every option that a page gives them."""
+SHORT_DEMO = "scripts/demo --steps 40 --plain-steps 10"
 NOT_RUN_HERE = {
-    "scripts/demo": "it trains a BERT three times, for 4 to 9 minutes; its --help is run here",
+    "scripts/demo": f"it trains a BERT three times, for 4 to 9 minutes; a slow test runs `{SHORT_DEMO}`",
     "scripts/test --all cluster": "it starts the slow tests of this suite that are tests/cluster; its --help is run here",
     "scripts/test --all plugin -k test_agreement -s": "it starts slow tests of this suite, tests/plugin/ranks/test_agreement.py",
     "kubectl -n stitchfleet get certificates": "cert-manager does not run on the tests' cluster",
@@ -184,6 +186,18 @@ def test_the_help_of_the_tests_names_the_groups_that_the_pages_name(checkout: Pa
     groups = {words[words.index("--all") + 1] for words in uses if "--all" in words[:-1]}
     assert groups >= {"cluster", "plugin"}
     assert [group for group in sorted(groups) if not names(help_of(checkout, "scripts/test"), group)] == []
+
+
+@pytest.mark.slow
+def test_the_demo_runs_with_fewer_steps(checkout: Path, cache: Path) -> None:
+    (checkout / "scripts" / "demo.py").unlink()
+    shutil.copy2(ROOT / "scripts" / "demo.py", checkout / "scripts")  # the output's folder is beside it
+    (checkout / "scripts" / "workloads").symlink_to(ROOT / "scripts" / "workloads")
+    (checkout / ".cache").mkdir()
+    (checkout / ".cache" / "stitchfleet").symlink_to(cache)
+    type_in(f"unset TENSORFLOW; {SHORT_DEMO}", "5/5  the report", checkout, shown=SHORT_DEMO)
+    assert (checkout / "demo-output" / "report.html").is_file()
+    assert len(json.loads((checkout / "demo-output" / "second.json").read_text())["losses"]) == 40
 
 
 @pytest.fixture
