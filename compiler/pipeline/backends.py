@@ -38,7 +38,7 @@ class BackendKind:
 
 
 def _cpu(target: Target, effort: Effort) -> Backend:
-    return CpuBackend(check=CheckOptions(skip=not effort.check), target=target)
+    return CpuBackend(check=None if effort.check else CheckOptions(skip=True), target=target)
 
 
 def _cuda(target: Target, effort: Effort) -> Backend:

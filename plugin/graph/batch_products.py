@@ -50,7 +50,7 @@ def give_second_kernels(
             continue
         if node.proto.attr["adj_x"].b:
             total = _sum_over_batches(placed, node, first, second, preserve)
-            if total is not None and _replace_sum(placed, node, total, refusal_of):
+            if total is not None and _replace_sum(node, total, refusal_of):
                 vanished.add(node.index)
                 count += 1
         elif len(first) >= 3 and len(second) <= len(first) and all(extent == 1 for extent in second[:-2]):
@@ -99,7 +99,7 @@ def _sum_over_batches(
     return total if batches == list(range(len(first) - 2)) else None
 
 
-def _replace_sum(placed: PlacedGraph, product: GraphNode, total: GraphNode, refusal_of: RefusalOf) -> bool:
+def _replace_sum(product: GraphNode, total: GraphNode, refusal_of: RefusalOf) -> bool:
     """Makes a Sum one of our ops, which reads the operands of the product that it read. Returns whether it did."""
     made = copy_of(total.proto)
     made.op = SUM_OF_PRODUCTS_OP

@@ -7,6 +7,7 @@ PYTHONPATH. `environment()` gives what a job needs for that; `break_kernels()` d
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +32,8 @@ BREAKS = {
 def environment(kind: str = "", unchecked: bool = False) -> dict[str, str]:
     """The variables of a job whose kernels are wrong (`kind`: one of BREAKS, or "" for right ones), or are not checked by the compile
     service before the job loads them."""
-    found = {"PYTHONPATH": str(pathlib.Path(__file__).parent)}
+    ours, others = str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH")
+    found = {"PYTHONPATH": os.pathsep.join((ours, others) if others else (ours,))}
     return {**found, **({BREAK: kind} if kind else {}), **({UNCHECKED: "1"} if unchecked else {})}
 
 
