@@ -127,7 +127,6 @@ def test_standard_output_is_the_jobs_alone(cache: pathlib.Path, tmp_path: pathli
     assert "stitchfleet: what happened in run" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_server_that_never_answers_delays_the_end_by_the_bound_at_most_and_the_records_stay(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,9 +131,8 @@ def starved(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         client.close()
 
 
-@pytest.mark.slow
 def test_a_service_that_gets_nothing_of_the_processors_goes_on_at_the_jobs_own_priority(starved: Any) -> None:
-    client, told, answers = starved(works=False, patience_s=3.0)
+    client, told, answers = starved(works=False, patience_s=2.0)
     done = threading.Semaphore(0)
 
     def answered(answer: Answer) -> None:
