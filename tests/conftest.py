@@ -63,18 +63,16 @@ class _FromWorkers:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not pace.is_slow():
-        return
-    costly = [item for item in items if item.get_closest_marker("costly")]
+    costly = [item for item in items if pace.is_left_out(item.get_closest_marker("costly"))]
     if costly:
-        items[:] = [item for item in items if not item.get_closest_marker("costly")]
+        items[:] = [item for item in items if not pace.is_left_out(item.get_closest_marker("costly"))]
         config.hook.pytest_deselected(items=costly)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
-        left_out = ("slow", "costly") if pace.is_slow() else ("slow",)
-        reason = next((name for name in left_out if item.get_closest_marker(name)), "not asked for")
+        is_costly = pace.is_left_out(item.get_closest_marker("costly"))
+        reason = "slow" if item.get_closest_marker("slow") else "costly" if is_costly else "not asked for"
         item.config.stash[_COUNTS][reason] += 1
 
 

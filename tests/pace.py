@@ -3,18 +3,23 @@ a run.
 
 CI has a fixed time. A machine that shares its processors with others can be eight times slower than the one on which the suite
 takes five minutes, and must not make a sound change fail. There, tests that are marked `costly` are left out, and the run says so
-in one line. STITCHFLEET_TEST_PACE sets the pace by hand (1: a fast machine).
+in one line; `costly(from_pace=4)` is for those that a machine can afford up to that pace. STITCHFLEET_TEST_PACE sets the pace by hand
+(1: a fast machine).
 """
 
 from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 REFERENCE_SECONDS = 0.21
 """What `_work` takes on a core of an AMD EPYC (Zen 4, 2.6 GHz) that does nothing else, 24 November 2026."""
-SLOW = 2.5
-"""From this pace on the costly tests are left out: the quick suite took 14 minutes at a pace of 1 and 62 at one of 7."""
+SLOW = 1.5
+"""From this pace on the costly tests are left out: all of `.ci/run`, with everything to install, took 50 minutes at a pace of 1."""
 VARIABLE = "STITCHFLEET_TEST_PACE"
 
 
@@ -43,3 +48,8 @@ def pace() -> float:
 
 def is_slow() -> bool:
     return pace() >= SLOW
+
+
+def is_left_out(costly: pytest.Mark | None) -> bool:
+    """Whether a test with this mark is left out at this machine's pace."""
+    return costly is not None and pace() >= float(costly.kwargs.get("from_pace", SLOW))

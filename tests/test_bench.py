@@ -614,6 +614,7 @@ def _mark_of(pid: int) -> str:
     return next(v.split("=", 1)[1] for v in variables if v.startswith(f"{processes.MARK}="))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_is_left_when_the_benchmark_is_ended(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--workloads", str(STEPPER), "--rounds", "500"]

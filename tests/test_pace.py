@@ -28,6 +28,10 @@ import time, pytest
 def test_costly(number):
     pass
 
+@pytest.mark.costly(from_pace=9)
+def test_costly_from_nine_on():
+    pass
+
 @pytest.mark.slow
 def test_slow():
     pass
@@ -58,6 +62,12 @@ def test_a_machine_is_slow_from_the_rules_pace_on(monkeypatch: pytest.MonkeyPatc
         assert pace.is_slow() == slow
 
 
+def test_a_test_may_say_from_which_pace_on_it_is_costly(tmp_path: pathlib.Path) -> None:
+    code, lines = lines_of(tmp_path, "9")
+    assert code == 0, lines
+    assert f"not run: 1 slow (scripts/test --all); {COSTLY.replace('3', '4', 1)}" in lines
+
+
 def test_the_pace_is_measured_once_and_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(pace.VARIABLE)
     first = pace.pace()
@@ -73,8 +83,8 @@ def test_a_slow_machine_leaves_out_costly_tests_counts_them_and_says_so_at_the_s
     assert code == 0, lines
     assert lines[0].startswith("this machine is slow (pace 8.0): costly tests are left out")
     assert f"not run: 1 slow (scripts/test --all); {COSTLY}" in lines
-    assert any(line.startswith(f"{MANY} passed") for line in lines), lines
-    (head,) = [number for number, line in enumerate(lines) if f"in {MANY} tests, these took longest" in line]
+    assert any(line.startswith(f"{MANY + 1} passed") for line in lines), lines
+    (head,) = [number for number, line in enumerate(lines) if f"in {MANY + 1} tests, these took longest" in line]
     assert lines[head + 1].split() == ["0.2", "s", "test_some.py::test_quick[7]"]
     assert len([line for line in lines if " s  test_some.py::" in line]) == conftest.LONGEST
 

@@ -41,6 +41,11 @@ def tell(text: str) -> None:
     print(f"tests/cluster: {text}", file=sys.__stderr__, flush=True)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A cluster with its images takes a quarter of an hour on a fast machine (tests/pace.py)."""
+    item.add_marker(pytest.mark.costly(from_pace=4), append=not item.get_closest_marker("costly"))
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
     if missing := what_is_missing():

@@ -422,6 +422,7 @@ def undefined_symbols(library: Path) -> set[str]:
     return {line.split()[-1].partition("@")[0] for line in listed.splitlines() if line.split()[0] != "w"}
 
 
+@pytest.mark.costly
 def test_no_kernel_calls_a_vector_library_or_an_elementary_function_of_the_c_library() -> None:
     graphs = [graph() for graph in LIBRARY.values()]
     for dtype in (DType.F32, DType.F64, DType.BF16):

@@ -122,6 +122,7 @@ def differing(built: Built, number: int) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", [slow("cpu"), "stress"])
 def test_every_alias_of_random_row_graphs(target: str) -> None:
     graphs = [RowGraph(seed).graph() for seed in range(100)]
@@ -133,6 +134,7 @@ def test_every_alias_of_random_row_graphs(target: str) -> None:
     assert allowed > 50
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", ["cpu", slow("stress")])
 def test_every_alias_of_the_library_and_of_random_graphs(target: str) -> None:
     graphs = [make() for make in LIBRARY.values()] + collect(80, 14, number=17)

@@ -42,6 +42,7 @@ GRAPHS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", [CPU, STRESS], ids=lambda target: target.name)
 def test_transposes_move_every_element_where_it_belongs(target: object) -> None:
     assert isinstance(target, type(CPU))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def complaints(graphs: Sequence[Graph], stress: bool) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 @settings(max_examples=examples(3, 8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.lists(kinds, min_size=1, max_size=14), min_size=4, max_size=4), st.booleans())
 def test_steps_over_any_number_of_tensors_are_right(steps: list[list[Kind]], stress: bool) -> None:
@@ -169,6 +171,7 @@ def test_a_scalar_that_other_components_read_is_not_overwritten() -> None:
     assert 0 not in {source for _, source in built.metadata.aliases}
 
 
+@pytest.mark.costly
 def test_hundreds_of_tensors_are_one_loop_and_one_function() -> None:
     shapes: list[Shape] = [(3 + i % 50, 5 + i % 7) for i in range(300)]
     graph = adam(shapes)

@@ -63,6 +63,7 @@ def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job:
     assert in_turn.result == plain.result
 
 
+@pytest.mark.costly
 def test_a_graph_is_built_as_it_is_without_us(run_job: RunJob, run_plain: RunJob) -> None:
     """Nothing of ours makes TensorFlow's eager context before the script says that it wants none."""
     plain = run_plain("session_branch.py", "60")
@@ -94,6 +95,7 @@ def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
     assert in_turn.result == plain.result
 
 
+@pytest.mark.costly
 def test_every_seeded_random_operator_has_one_stream_in_both_graphs(run_job: RunJob, run_plain: RunJob) -> None:
     environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
     in_turn = run_job("random_ops.py", "40", mode="fallback", environment=environment)
@@ -101,6 +103,7 @@ def test_every_seeded_random_operator_has_one_stream_in_both_graphs(run_job: Run
     assert in_turn.result == run_plain("random_ops.py", "40").result
 
 
+@pytest.mark.costly
 def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begins_them_again(
     run_job: RunJob, run_plain: RunJob
 ) -> None:

@@ -43,6 +43,7 @@ def _try_to_mount(folder: pathlib.Path) -> None:
         pytest.skip(f"nothing can be mounted here: {tried.stderr.strip()}")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in NAMES])
 def test_on_a_small_file_system(name: str, small: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [*NAMESPACE, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{INSIDE}::{name}"]

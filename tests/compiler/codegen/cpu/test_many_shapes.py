@@ -125,6 +125,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", [name if name in AT_ALL_TIMES else slow(name) for name in FAMILIES])
 def test_shapes_share_a_binary_and_each_agrees_with_the_oracle(
     name: str, cache: KernelCache, builds: list[str]

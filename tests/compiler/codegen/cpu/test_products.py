@@ -108,6 +108,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_micro_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = MUTANTS[name]

@@ -91,6 +91,7 @@ def _steps_of_loads(body: Sequence[loops.Statement], distributed: loops.Loop | N
             yield from _steps_of_loads(statement.body, distributed)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("device", "most"),
     [(TARGETS["small"], 100), (H200, 1000), (replace(H200, multiprocessors=1, partial_tasks=5), 1000)],
@@ -124,6 +125,7 @@ def test_a_variadic_reductions_threads_take_stretches_and_keep_their_order(lengt
         assert np.array_equal(found, wanted, equal_nan=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("part", [0, *map(slow, range(1, 100 if NIGHTLY else 5))])
 def test_thousands_of_random_graphs_agree_with_the_oracle(part: int) -> None:
     """1,000 small ones; each night (`scripts/test --nightly`) 20,000 larger ones."""
@@ -245,6 +247,7 @@ ROWS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", ["small", "h200"])
 def test_rows_go_in_vectors_where_lengths_and_addresses_allow_and_sums_keep_their_order(target: str) -> None:
     """Rows that are kept in registers, that are not, and whose tile is in shared memory."""

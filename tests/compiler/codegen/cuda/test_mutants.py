@@ -118,6 +118,7 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
 UNSET: tuple[Literal["pattern"], Literal["zero"]] = ("pattern", "zero")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_mutant_of_a_generated_kernel_is_caught(name: str) -> None:
     graph = KERNELS[name]()

@@ -111,6 +111,7 @@ def test_what_keeps_the_innermost_dimension_needs_no_square() -> None:
 DTYPES = [DType.F32, DType.F16, DType.BF16, DType.F64, DType.S8, DType.S32]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", ["small", "h200"])
 def test_transposes_agree_with_numpy_to_the_last_bit(target: str) -> None:
     graphs = [transposed(*shape, plain=True) for shape in SHAPES.values()]
