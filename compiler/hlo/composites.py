@@ -171,26 +171,54 @@ def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -
 
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
-    """Adds the nodes of a dot to `builder`: both operands broadcast to (batch, own dimensions of lhs, of rhs, summed ones),
-    multiplied, and summed. Returns the node index of the result, of shape (batch, own of lhs, own of rhs). Operands are node
-    indices of one float dtype. Only for dots for which `is_memory_bound` holds: a kernel must not store the products in
-    memory."""
+    """Adds the nodes of a dot to `builder`: operands multiplied element by element, and summed. Returns the node index of the
+    result, of shape (batch, own of lhs, own of rhs). Operands are node indices of one float dtype. Only for dots for which
+    `is_memory_bound` holds: a kernel must not store the products in memory."""
     shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
     own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
-    batch, summed = ([shapes[0][i] for i in dimensions[0]] for dimensions in (numbers.batch, numbers.summed))
-    extents = [[shapes[side][i] for i in own[side]] for side in (0, 1)]
-    result = (*batch, *extents[0], *extents[1])
-    over = tuple(range(len(result), len(result) + len(summed)))
-    terms = []
-    for side, operand in enumerate((lhs, rhs)):
-        order = (*numbers.batch[side], *own[side], *numbers.summed[side])
-        moved = build(builder, "transpose", (operand,), permutation=order)
-        first = len(batch) + side * len(own[0])
-        places = (*range(len(batch)), *range(first, first + len(own[side])), *over)
-        terms.append(build(builder, "broadcast", (moved,), shape=(*result, *summed), dimensions=places))
-    product = build(builder, "multiply", terms)
-    if math.prod(summed) != 1:
-        return build(builder, "reduce", (product,), dimensions=over, kind="sum")
+    result = (*(shapes[0][i] for i in numbers.batch[0]), *(shapes[side][i] for side in (0, 1) for i in own[side]))
+    if math.prod(shapes[0][i] for i in numbers.summed[0]) == 1:
+        return _outer_product(builder, (lhs, rhs), numbers, result)
+    return _matrix_times_vector(builder, (lhs, rhs), numbers, result)
+
+
+def _outer_product(builder: GraphBuilder, operands: tuple[int, int], numbers: DotDimensions, result: Shape) -> int:
+    terms, first = [], len(numbers.batch[0])
+    for side, operand in enumerate(operands):
+        shape = builder.nodes[operand].shape
+        own = numbers.own(side, len(shape))
+        moved = build(builder, "transpose", (operand,), permutation=(*numbers.batch[side], *own, *numbers.summed[side]))
+        kept = build(builder, "reshape", (moved,), shape=tuple(shape[i] for i in (*numbers.batch[side], *own)))
+        places = (*range(len(numbers.batch[0])), *range(first, first + len(own)))
+        terms.append(build(builder, "broadcast", (kept,), shape=result, dimensions=places))
+        first += len(own)
     # Every library adds to a sum that begins as 0: of a single product of -0 it makes 0.
-    begun = _scalar(builder, 0.0, builder.nodes[product].dtype, result)
-    return build(builder, "add", (build(builder, "reshape", (product,), shape=result), begun))
+    begun = _scalar(builder, 0.0, builder.nodes[terms[0]].dtype, result)
+    return build(builder, "add", (build(builder, "multiply", terms), begun))
+
+
+def _matrix_times_vector(
+    builder: GraphBuilder, operands: tuple[int, int], numbers: DotDimensions, result: Shape
+) -> int:
+    """The products have the matrix's own order of dimensions behind those of the batch, so that a sum over columns is planned as one:
+    with the summed dimensions last, each result would read its column across memory."""
+    shapes = [builder.nodes[operand].shape for operand in operands]
+    matrix = 0 if math.prod(shapes[1][i] for i in numbers.own(1, len(shapes[1]))) == 1 else 1
+    vector, batch = 1 - matrix, len(numbers.batch[0])
+    order = [i for i in range(len(shapes[matrix])) if i not in numbers.batch[matrix]]
+    moved = build(builder, "transpose", (operands[matrix],), permutation=(*numbers.batch[matrix], *order))
+    whole = builder.nodes[moved].shape
+    places = [batch + order.index(i) for i in numbers.summed[matrix]]
+    row = (*numbers.batch[vector], *numbers.summed[vector])
+    ones = numbers.own(vector, len(shapes[vector]))
+    factor = build(builder, "transpose", (operands[vector],), permutation=(*row, *ones))
+    factor = build(builder, "reshape", (factor,), shape=tuple(shapes[vector][i] for i in row))
+    # A broadcast keeps the order of its operand's dimensions.
+    ordered = sorted(range(len(places)), key=places.__getitem__)
+    factor = build(builder, "transpose", (factor,), permutation=(*range(batch), *(batch + i for i in ordered)))
+    factor = build(
+        builder, "broadcast", (factor,), shape=whole, dimensions=(*range(batch), *(places[i] for i in ordered))
+    )
+    terms = (moved, factor) if matrix == 0 else (factor, moved)
+    total = build(builder, "reduce", (build(builder, "multiply", terms),), dimensions=tuple(sorted(places)), kind="sum")
+    return build(builder, "reshape", (total,), shape=result)

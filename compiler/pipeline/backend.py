@@ -143,6 +143,13 @@ def generator_version() -> str:
     return sources_digest(Path(__file__).parents[1])
 
 
+@lru_cache(maxsize=1)
+def importer_version() -> str:
+    """`sources_digest` of the room that makes graphs of HLO (hlo/). It is part of the keys under which answers to requests of HLO are
+    kept: a kernel's own key has the graph."""
+    return sources_digest(Path(__file__).parents[1] / "hlo")
+
+
 def sources_digest(folder: Path) -> str:
     """The first 16 hex digits of a SHA-256 hash of the compiler's sources below `folder` (.py, .h, .c and .def), without the folders
     NO_PART_OF_A_KERNEL."""

@@ -126,6 +126,12 @@ class KernelTurn:
             self._file = None
 
 
+def answer_identity() -> str:
+    """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel."""
+    lowering = hashlib.sha256(pathlib.Path(to_hlo.__file__).read_bytes()).hexdigest()
+    return "|".join((lowering, backend.importer_version(), backend_for(None).identity()))
+
+
 class Service:
     """Answers requests. cache: folder, of at most `cache_bytes` bytes of kernels. send(number, answer): delivers an answer."""
 
@@ -134,7 +140,7 @@ class Service:
         self.index.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.kernels = KernelCache(cache / "kernels", cache_bytes)
         self.send = send
-        self.identity = backend_for(None).identity()
+        self.identity = answer_identity()
         self.waiting: list[Work] = []
 
     def accept(self, number: int, request: Request) -> None:

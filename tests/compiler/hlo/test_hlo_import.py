@@ -18,6 +18,7 @@ from stitchfleet.compiler.hlo.proto import read_hlo_proto
 from stitchfleet.compiler.hlo.text import HloSyntaxError, read_hlo_text
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.planning.plan import plan_graph
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -365,6 +366,39 @@ def test_a_small_dot_is_one_op_whatever_its_dimensions_are_called(equation: str)
     x, y = (rng.standard_normal([extents[letter] for letter in letters]).astype(np.float32) for letters in (lhs, rhs))
     (found,) = _run(graph, x, y)
     np.testing.assert_allclose(found, np.einsum(equation, x, y), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [0, 1, 2], ids=["vector on the left", "vector on the right", "outer product"])
+@pytest.mark.parametrize("equation", DOTS)
+def test_a_memory_bound_dot_is_written_out_whatever_its_dimensions_are_called(equation: str, side: int) -> None:
+    extents = {"i": 4, "j": 5, "k": 3, "l": 6, "b": 2, "h": 7, "a": 8, "c": 9}
+    lhs, rhs, result = equation.replace("->", ",").split(",")
+    batch = set(lhs) & set(rhs) & set(result)
+    own = ({*lhs} - {*rhs}, {*rhs} - {*lhs}, ({*lhs} & {*rhs}) - batch)[side]
+    extents |= dict.fromkeys(own, 1)
+    shapes = [",".join(str(extents[letter]) for letter in letters) for letters in (lhs, rhs, result)]
+    graph = _graph(
+        f"""  x = f32[{shapes[0]}] parameter(0)
+  y = f32[{shapes[1]}] parameter(1)
+  ROOT r = f32[{shapes[2]}] dot(x, y), {DOTS[equation]}"""
+    )
+    assert "dot" not in _ops(graph)
+    rng = np.random.default_rng(4)
+    x, y = (rng.standard_normal([extents[letter] for letter in letters]).astype(np.float32) for letters in (lhs, rhs))
+    (found,) = _run(graph, x, y)
+    np.testing.assert_allclose(found, np.einsum(equation, x, y), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dimensions", "sums_columns"), [(("256,128", 0), True), (("128,256", 1), False)])
+def test_a_vector_times_a_matrix_reads_the_matrix_as_it_lies(dimensions: tuple[str, int], sums_columns: bool) -> None:
+    """Sums over columns have partial results; a row for each column would read the matrix across memory, 20 times as slowly."""
+    shape, summed = dimensions
+    graph = _graph(
+        f"""  x = f32[1,256] parameter(0)
+  w = f32[{shape}] parameter(1)
+  ROOT r = f32[1,128] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{summed}}}"""
+    )
+    assert bool(plan_graph(graph).placement.partial) == sums_columns
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------

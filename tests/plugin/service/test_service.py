@@ -238,6 +238,21 @@ def test_a_failure_is_remembered_unless_it_might_pass(
     assert "the framework refuses" in again
 
 
+def test_an_answer_is_kept_for_the_importer_that_made_the_graph(
+    request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, what a new importer makes better reached no job whose kernels were kept."""
+    request = replace(request_of(scrambled_ids, TABLE, SCRAMBLED_IDS), samples=())
+    refused(tmp_path, request)
+    lowered, lower = [], module.to_hlo.lower
+    monkeypatch.setattr(module.to_hlo, "lower", lambda *parts: lowered.append(parts) or lower(*parts))
+    refused(tmp_path, request)
+    assert not lowered
+    monkeypatch.setattr(module.backend, "importer_version", lambda: "another")
+    refused(tmp_path, request)
+    assert len(lowered) == 1
+
+
 @pytest.mark.parametrize("kind", ["time", "killed", "memory", "disk"])
 def test_what_may_pass_is_tried_again(
     kind: str, request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
