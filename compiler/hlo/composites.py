@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.graph import DType, GraphBuilder, Literal, Shape
 from ..ops.table import build
+from ..support.sequences import zip_strict
 from .module import DotDimensions
 from .small_products import is_small
 
@@ -208,17 +209,14 @@ def _matrix_times_vector(
     order = [i for i in range(len(shapes[matrix])) if i not in numbers.batch[matrix]]
     moved = build(builder, "transpose", (operands[matrix],), permutation=(*numbers.batch[matrix], *order))
     whole = builder.nodes[moved].shape
-    places = [batch + order.index(i) for i in numbers.summed[matrix]]
-    row = (*numbers.batch[vector], *numbers.summed[vector])
+    # A broadcast keeps the order of its operand's dimensions, so the vector's summed dimensions are put in the matrix's order.
+    pairs = sorted(zip_strict(numbers.summed[matrix], numbers.summed[vector]), key=lambda pair: order.index(pair[0]))
+    places = tuple(batch + order.index(i) for i, _ in pairs)
+    row = (*numbers.batch[vector], *(i for _, i in pairs))
     ones = numbers.own(vector, len(shapes[vector]))
     factor = build(builder, "transpose", (operands[vector],), permutation=(*row, *ones))
     factor = build(builder, "reshape", (factor,), shape=tuple(shapes[vector][i] for i in row))
-    # A broadcast keeps the order of its operand's dimensions.
-    ordered = sorted(range(len(places)), key=places.__getitem__)
-    factor = build(builder, "transpose", (factor,), permutation=(*range(batch), *(batch + i for i in ordered)))
-    factor = build(
-        builder, "broadcast", (factor,), shape=whole, dimensions=(*range(batch), *(places[i] for i in ordered))
-    )
+    factor = build(builder, "broadcast", (factor,), shape=whole, dimensions=(*range(batch), *places))
     terms = (moved, factor) if matrix == 0 else (factor, moved)
-    total = build(builder, "reduce", (build(builder, "multiply", terms),), dimensions=tuple(sorted(places)), kind="sum")
+    total = build(builder, "reduce", (build(builder, "multiply", terms),), dimensions=places, kind="sum")
     return build(builder, "reshape", (total,), shape=result)
