@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,7 +189,7 @@ def _stop(step: Partition, backend: Backend, args: argparse.Namespace) -> int:
     """Prints the result of a stage for each stitch op, and returns the exit code. A stitch op that fails does not affect the
     others."""
     texts, failures = [], []
-    for names, graph in _distinct(step):
+    for names, graph in step.distinct():
         try:
             text = stop_after(backend, graph, args.stop_after, show_progress)
         except ValueError as error:
@@ -254,7 +254,7 @@ class ExplainCommand:
                 print(f"{step}\n")
             target = GPUS[args.arch] if args.arch else CPU
             rules = BY_NAME[args.rules]
-            for number, (names, graph) in enumerate(_distinct(step)):
+            for number, (names, graph) in enumerate(step.distinct()):
                 heading = "" if step.is_one_op else f"== {names}\n"
                 print(("\n" if number else "") + heading + _explained(graph, target, rules))
             if args.svg is not None:
@@ -287,17 +287,6 @@ def _job_text(args: argparse.Namespace) -> str:
         return str(explainers[0].load()(args.path, args.html, args.svg))
     except ValueError as error:
         raise MistakeError(str(error)) from None
-
-
-def _distinct(step: Partition) -> Iterator[tuple[str, Graph]]:
-    """The graph of each different stitch op once, with the names of all stitch ops that have it."""
-    names: dict[str, list[str]] = {}
-    graphs: dict[str, Graph] = {}
-    for op in step.stitch_ops:
-        names.setdefault(op.graph.digest, []).append(op.name)
-        graphs[op.graph.digest] = op.graph
-    for digest, graph in graphs.items():
-        yield ", ".join(names[digest]), graph
 
 
 def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:

@@ -107,6 +107,16 @@ class Partition:
         """Whether the module is exactly one stitch op."""
         return len(self.splits) == 1 and not self.outside and len(self.stitch_ops) == 1
 
+    def distinct(self) -> Iterator[tuple[str, Graph]]:
+        """The graph of each different stitch op once, with the names of all stitch ops that have it."""
+        names: dict[str, list[str]] = {}
+        graphs: dict[str, Graph] = {}
+        for op in self.stitch_ops:
+            names.setdefault(op.graph.digest, []).append(op.name)
+            graphs[op.graph.digest] = op.graph
+        for digest, graph in graphs.items():
+            yield ", ".join(names[digest]), graph
+
     def __str__(self) -> str:
         ops = self.stitch_ops
         merged = sum(len(op.instructions) for op in ops)

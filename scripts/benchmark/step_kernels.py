@@ -77,12 +77,11 @@ def memory_kernels(known: dict[str, Any] | None) -> int | None:
 def generate(step: Partition, target: GpuTarget) -> dict[str, CudaKernel | str]:
     """The CUDA kernel of each different stitch op of a step, by its graph's digest, or a line that says why there is none."""
     found: dict[str, CudaKernel | str] = {}
-    for op in step.stitch_ops:
-        if op.graph.digest not in found:
-            try:
-                found[op.graph.digest] = plan_for_gpu(op.graph, target)[1]
-            except (CudaError, GraphError) as error:
-                found[op.graph.digest] = " ".join(str(error).split())
+    for _, graph in step.distinct():
+        try:
+            found[graph.digest] = plan_for_gpu(graph, target)[1]
+        except (CudaError, GraphError) as error:
+            found[graph.digest] = " ".join(str(error).split())
     return found
 
 
