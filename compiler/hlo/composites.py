@@ -172,15 +172,26 @@ def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -
 
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
-    """Adds the nodes of a dot to `builder`: operands multiplied element by element, and summed. Returns the node index of the
-    result, of shape (batch, own of lhs, own of rhs). Operands are node indices of one float dtype. Only for dots for which
-    `is_memory_bound` holds: a kernel must not store the products in memory."""
+    """Adds the nodes of a memory-bound dot (`is_memory_bound`) to `builder`: a product if one row is multiplied by a small matrix that
+    lies as it is read, so that its sums stay in registers; else operands multiplied element by element, and summed, since a kernel
+    must not store a large matrix in another order. Returns the node index of the result, of shape (batch, own of lhs, own of rhs).
+    Operands are node indices of one float dtype."""
     shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
+    if _is_row_times_small_matrix(*shapes, numbers):
+        return product(builder, lhs, rhs, numbers)
     own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
     result = (*(shapes[0][i] for i in numbers.batch[0]), *(shapes[side][i] for side in (0, 1) for i in own[side]))
     if math.prod(shapes[0][i] for i in numbers.summed[0]) == 1:
         return _outer_product(builder, (lhs, rhs), numbers, result)
     return _matrix_times_vector(builder, (lhs, rhs), numbers, result)
+
+
+def _is_row_times_small_matrix(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
+    own = numbers.own(1, len(rhs))
+    rows, columns = math.prod(lhs[i] for i in numbers.own(0, len(lhs))), math.prod(rhs[i] for i in own)
+    terms = math.prod(lhs[i] for i in numbers.summed[0])
+    is_as_it_lies = (*numbers.batch[1], *numbers.summed[1], *own) == tuple(range(len(rhs)))
+    return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and is_small(rows, terms, columns)
 
 
 def _outer_product(builder: GraphBuilder, operands: tuple[int, int], numbers: DotDimensions, result: Shape) -> int:

@@ -22,7 +22,7 @@ from .context import Context
 from .lanes import LaneLowering
 from .reduction.combine import combine_body
 from .reduction.scan import scan_body
-from .row_blocks import block_rows
+from .row_blocks import numbers_of_rows, products_of_rows
 from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
@@ -71,7 +71,9 @@ def _lower_nest(plan: Plan, phase_nest: PhaseNest, aliases: dict[Buffer, set[Buf
     code = _code(context, execution, body, phase_nest.nest.number, shared)
     family = plan.families.get(phase_nest.nest.number)
     if execution.rows_together > 1:
-        code = block_rows(code, execution.rows_together)
+        code = products_of_rows(code, execution.rows_together)
+    elif execution.numbers_together > 1:
+        code = numbers_of_rows(code, execution.numbers_together)
     if execution.busy_rows:
         return spread_rows(code, execution.busy_rows)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))

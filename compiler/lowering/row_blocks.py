@@ -1,9 +1,17 @@
-"""Rows of a nest with matrix products, several at once, so that a product's right factor is loaded once for all of them.
+"""Rows of a nest, a block of them at once.
+
+With matrix products, so that a product's right factor is loaded once for all rows of the block:
 
     for r in [first_row, last_row):          for rows in blocks of R rows:
       A                                         for r in the block: A          with a slot for each row in each local that B reads
       product row[n] = ...                      product of all rows of the block
       B                                         for r in the block: B
+
+And where a row begins with a number that is expensive, so that the numbers of all rows of the block are computed as vectors:
+
+    for r in [first_row, last_row):          for rows in blocks of R rows:
+      t = tanh(x[r])                            for r in the block, simd: numbers[r - group_first] = tanh(x[r])
+      for k: sums[k] += t * y[r, k]             for r in the block: for k: sums[k] += numbers[r - group_first] * y[r, k]
 
 This is loop distribution followed by unroll-and-jam of the product (Allen and Kennedy, Optimizing Compilers for Modern
 Architectures, 2001, sections 5.2 and 8.5). It is legal because rows are independent, but for accumulators of the task: each of these
@@ -15,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from ..ir.graph import DType
 from ..ir.index_maps import Index, Var
@@ -34,31 +43,48 @@ from ..loops.loops import (
     Product,
     Scan,
     Statement,
+    Store,
 )
 from ..loops.uses import uses
 
-NAME = "group"
+NAME: Final = "group"
 """A block's first and last row are `group_first` and `group_last`."""
 
 
-def block_rows(code: NestCode, rows: int) -> NestCode:
-    """The nest with blocks of `rows` rows."""
-    (place,) = (
-        i for i, each in enumerate(code.body) if isinstance(each, Loop) and each.bounds == ("first_row", "last_row")
+def products_of_rows(code: NestCode, rows: int) -> NestCode:
+    """The nest with blocks of `rows` rows, whose matrix products are computed for all rows of a block at once."""
+    place, loop = _loop_over_rows(code)
+    return _in_blocks(code, place, _Block(loop, rows, list(_around_products(loop.body))))
+
+
+def numbers_of_rows(code: NestCode, rows: int) -> NestCode:
+    """The nest with blocks of `rows` rows. What a row computes of no result of a loop over the row is computed first, for all rows of
+    a block as vectors."""
+    place, loop = _loop_over_rows(code)
+    return _in_blocks(code, place, _Block(loop, rows, list(_numbers_and_rest(loop.body)), LoopKind.SIMD))
+
+
+def _loop_over_rows(code: NestCode) -> tuple[int, Loop]:
+    """The loop over a task's rows, and its place in the body."""
+    ((place, loop),) = (
+        (place, each)
+        for place, each in enumerate(code.body)
+        if isinstance(each, Loop) and each.bounds == ("first_row", "last_row")
     )
-    loop = code.body[place]
-    assert isinstance(loop, Loop)
-    block = _Block(loop, rows)
-    body = Blocks(rows, tuple(block.statements()), NAME)
+    return place, loop
+
+
+def _in_blocks(code: NestCode, place: int, block: _Block) -> NestCode:
+    body = Blocks(block.rows, tuple(block.statements()), NAME)
     return replace(code, body=(*code.body[:place], body, *code.body[place + 1 :]))
 
 
 class _Block:
-    """The body of a loop over blocks of rows, made from the loop over rows."""
+    """The body of a loop over blocks of `rows` rows, made from the loop over rows. parts: the statements of its body, in the parts
+    that run one after the other. first: how the rows run in the first part."""
 
-    def __init__(self, loop: Loop, rows: int) -> None:
-        self._loop, self._rows = loop, rows
-        self._parts = list(_parts(loop.body))
+    def __init__(self, loop: Loop, rows: int, parts: list[list[Statement]], first: LoopKind = LoopKind.SERIAL) -> None:
+        self._loop, self.rows, self._parts, self._first = loop, rows, parts, first
         self._locals = {each.name: each for each in loop.body if isinstance(each, Local)}
         self._defined = {name: dtype for each in loop.body for name, dtype in _defines(each)}
         self._indices = {each.variable: each for each in loop.body if isinstance(each, LetIndex)}
@@ -88,10 +114,10 @@ class _Block:
         """The statements of a block."""
         for name in self._shared:
             local = self._locals[name]
-            yield replace(local, size=local.size * self._rows)
+            yield replace(local, size=local.size * self.rows)
         for name in self._kept:
-            yield Local(_kept_in(name), self._defined[name], self._rows, None)
-        for part in self._parts:
+            yield Local(_kept_in(name), self._defined[name], self.rows, None)
+        for number, part in enumerate(self._parts):
             (first, *_) = part
             if isinstance(first, Product):
                 yield self._product(first)
@@ -99,7 +125,7 @@ class _Block:
             yield Loop(
                 self._loop.variable,
                 self._loop.variable.extent,
-                LoopKind.SERIAL,
+                self._first if number == 0 else LoopKind.SERIAL,
                 tuple(self._part(part)),
                 bounds=(f"{NAME}_first", f"{NAME}_last"),
             )
@@ -152,7 +178,27 @@ def _kept_in(name: str) -> str:
     return f"{name}_of_rows"
 
 
-def _parts(body: Iterable[Statement]) -> Iterator[list[Statement]]:
+def _numbers_and_rest(body: Sequence[Statement]) -> Iterator[list[Statement]]:
+    """The statements of a row's body that no loop and no local of the row has to precede, and all others."""
+    first: list[Statement] = []
+    rest: list[Statement] = []
+    late: set[str] = set()  # names of values and locals that belong to the rest
+    is_before = True
+    for each in body:
+        names, variables = uses(each)
+        names |= {variable.name for variable in variables}
+        is_number = isinstance(each, (Let, LetIndex)) or (is_before and isinstance(each, Store))
+        if is_number and not names & late:
+            first.append(each)
+            continue
+        rest.append(each)
+        is_before &= isinstance(each, Local)
+        late |= {each.variable.name} if isinstance(each, LetIndex) else {name for name, _ in _defines(each)}
+        late |= {each.name} if isinstance(each, Local) else set()
+    return (part for part in (first, rest) if part)
+
+
+def _around_products(body: Iterable[Statement]) -> Iterator[list[Statement]]:
     """The statements between products, and each product alone."""
     part: list[Statement] = []
     for each in body:

@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
 from ..ops.attributes import attribute
+from ..ops.propagation import Apply, ElementRequest, LoadOwn, sources
+from ..ops.table import OPS, Cost
 from ..targets.targets import WARP, CpuTarget, GpuTarget, Target
+from .access import trace
 from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
-from .placement import Nest
+from .placement import Nest, mapped_roots, within
 from .products import RowProduct, row_products
 from .scatters import scatter_work, searches
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
@@ -70,7 +73,7 @@ class Execution:
     keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
     panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS. row_products: by node,
     the products of a CPU's mode ROWS that are computed by rows; rows_together: the number of rows for which these are computed at
-    once. busy_rows: the number of rows that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the
+    once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors. busy_rows: the number of rows that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the
     iterations of a loop over the row, if it can (lowering/spread.py)."""
 
     mode: Mode
@@ -84,6 +87,7 @@ class Execution:
     columns: int = 0
     row_products: Mapping[int, RowProduct] = field(default_factory=dict)
     rows_together: int = 1
+    numbers_together: int = 1
     busy_rows: int = 0
 
     @property
@@ -129,6 +133,8 @@ def execution_of(
         together = rows_together(graph, nest) if products else 1
         if per_task < nest.rows:
             per_task = -(-per_task // together) * together  # whole blocks
+        is_full = isinstance(target, CpuTarget) and per_task >= FEWEST_NUMBERS
+        numbers = not products and is_full and has_expensive_numbers(graph, nest, stored)
         busy = target.multiprocessors * target.busy_threads // WARP if isinstance(target, GpuTarget) else 0
         return Execution(
             Mode.ROWS,
@@ -138,6 +144,7 @@ def execution_of(
             partial,
             row_products=products,
             rows_together=together,
+            numbers_together=NUMBERS_TOGETHER if numbers else 1,
             busy_rows=busy,
         )
     if per_task < nest.rows:
@@ -166,6 +173,31 @@ def rows_together(graph: Graph, nest: Nest) -> int:
         ):
             return rows
     return 1
+
+
+NUMBERS_TOGETHER = LANE_ALIGNMENT
+"""Rows whose expensive numbers are computed at once."""
+FEWEST_NUMBERS = 16
+"""With fewer rows in a task, a vector of their numbers would not be full."""
+
+
+def has_expensive_numbers(graph: Graph, nest: Nest, stored: Callable[[int], bool]) -> bool:
+    """Whether a row has a number that takes a function such as exp, and that depends on no result of the row itself. Row by row, it
+    would be computed by scalar instructions. stored: whether the nest reads a node from memory or from its own row results."""
+    here = nest.computes()
+    for segment, mapping in nest.placed:
+        inner = Index.of_var(within(mapping.inner))
+        steps = trace(graph, mapped_roots(graph, segment, mapping, Index.of_var(nest.row), inner), stored)
+        numbers: set[ElementRequest] = set()
+        for request, step in steps.steps.items():
+            variables = {variable for index in request.position for variable in index.variables}
+            is_result = isinstance(step, LoadOwn) and request.node in here
+            if request.guard or is_result or not variables <= {nest.row} or not numbers.issuperset(sources(step)):
+                continue
+            numbers.add(request)
+            if variables and isinstance(step, Apply) and OPS[graph.nodes[request.node].op].cost is Cost.EXPENSIVE:
+                return True
+    return False
 
 
 def is_lane_wise(graph: Graph, nest: Nest, target: Target) -> bool:

@@ -21,6 +21,7 @@ from .groups import Candidate, Group, find_candidates, find_groups
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .normal import normalise
 from .placement import Nest, Placement, place_all
+from .products import single_rows_as_sums
 from .rules import ALL, Rules
 from .scans import find_scans
 from .scatters import IndexTable, TableStep, index_table, scatter_work
@@ -221,7 +222,8 @@ def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
     graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
     RuntimeError if there is still no plan after MAX_REPLANS attempts, TraceTooLargeError if forcing a node does not help."""
-    simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
+    simple = normalise(single_rows_as_sums(find_scans(normalise(graph), target), target))
+    simple, splits = split_long_rows(simple, target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 
 

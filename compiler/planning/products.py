@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..ir.graph import Graph
+from ..ir.graph import Graph, GraphBuilder, Node, Shape
 from ..ir.index_maps import Index, Var
 from ..ops.propagation import ElementRequest, Forward, LoadOwn
+from ..ops.table import build
 from ..targets.targets import GpuTarget, Target
 from .access import Trace, trace
 from .accumulators import accumulator_dtype
@@ -36,6 +37,36 @@ class RowProduct:
     left: ElementRequest
     right: ElementRequest
     flat: Index
+
+
+def single_rows_as_sums(graph: Graph, target: Target) -> Graph:
+    """An equal graph for a GPU (up to rounding) without products [1, k] times [k, n]: a row is one group's work, too little to keep a
+    device busy. The terms are multiplied element by element and summed over k, which is planned as any reduction of columns. A CPU's
+    graph stays."""
+    if not isinstance(target, GpuTarget) or not any(_is_single_row(node) for node in graph.nodes):
+        return graph
+    builder = GraphBuilder(graph.name)
+    renamed: list[int] = []
+    for node in graph.nodes:
+        operands = tuple(renamed[operand] for operand in node.operands)
+        if _is_single_row(node):
+            renamed.append(_sum_of_terms(builder, *operands, node.shape))
+        else:
+            renamed.append(builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes)))
+    return builder.finish(renamed[output] for output in graph.outputs)
+
+
+def _is_single_row(node: Node) -> bool:
+    return node.op == "dot" and node.shape[-2] == 1
+
+
+def _sum_of_terms(builder: GraphBuilder, left: int, right: int, shape: Shape) -> int:
+    whole = builder.nodes[right].shape
+    factors = build(builder, "reshape", (left,), shape=whole[:-1])
+    factors = build(builder, "broadcast", (factors,), shape=whole, dimensions=tuple(range(len(whole) - 1)))
+    terms = build(builder, "multiply", (factors, right))
+    total = build(builder, "reduce", (terms,), dimensions=(len(whole) - 2,), kind="sum")
+    return build(builder, "reshape", (total,), shape=shape)
 
 
 def row_products(graph: Graph, nest: Nest, stored: Callable[[int], bool], target: Target) -> Mapping[int, RowProduct]:

@@ -5,6 +5,8 @@ That is, in this order: what TensorFlow's documentation says of the value; if it
 depends on an element's position in a vector or on the order of elements, the documented formula.
 
     ReluGrad, Relu6Grad          gradients * (features > 0): NaN * 0 and Inf * 0 are NaN (documented). XLA selects 0
+    Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, which is oneDNN's, at all positions). In training that depends
+                                 on the number of channels, so it is the documented maximum, as XLA has it
     EluGrad, SeluGrad            test outputs < 0 (documented): the gradient at 0 and NaN is that of positive outputs. XLA tests
                                  outputs > 0
     SqrtGrad, RsqrtGrad,
@@ -39,6 +41,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..base.dtypes import DT_BFLOAT16, DT_BOOL, DT_DOUBLE, DT_FLOAT, DT_HALF, DT_INT32, DT_INT64, WIDE_FLOATS
+from ..graph import fused
 from ..graph.apply_ops import Expressions
 from ..graph.placed_graph import PlacedGraph
 
@@ -80,6 +83,12 @@ class _Floats:
 def _relu_grad(f: _Floats, operands: list[str]) -> str:
     gradients, features = operands
     return f.op("Mul", gradients, f.from_truth(f.op("Greater", features, f.number(0.0))))
+
+
+def _relu_without_nan(f: _Floats, operands: list[str]) -> str:
+    (features,) = operands
+    zero = f.number(0.0)
+    return f.select(f.op("Greater", features, zero), features, zero)
 
 
 def _relu6_grad(f: _Floats, operands: list[str]) -> str:
@@ -136,7 +145,12 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
     if node.op == "Cast":
         source, target = int(node.attr["SrcT"].type), int(node.attr["DstT"].type)
         return not on_gpu and source in _LARGEST and target in _INTEGER_BITS
-    return (node.op in _RESULTS or node.op in _SEARCHES) and int(node.attr["T"].type) in _LARGEST
+    known = node.op in _RESULTS or node.op in _SEARCHES or _is_relu_without_nan(node)
+    return known and int(node.attr["T"].type) in _LARGEST
+
+
+def _is_relu_without_nan(node: Any) -> bool:
+    return node.op == "Relu" and fused.is_of_normalization_in_inference(node)
 
 
 def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str | list[str]:
@@ -148,6 +162,8 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
     prefix = f"{name}_rare"
     if node.op in _RESULTS:
         return _RESULTS[node.op](_Floats(function, prefix, int(node.attr["T"].type)), operands)
+    if _is_relu_without_nan(node):
+        return _relu_without_nan(_Floats(function, prefix, int(node.attr["T"].type)), operands)
     if node.op == "Cast":
         f = _Floats(function, prefix, int(node.attr["SrcT"].type))
         limit = 2.0 ** _INTEGER_BITS[int(node.attr["DstT"].type)]

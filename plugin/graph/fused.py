@@ -72,6 +72,20 @@ def _can_take_normalization_apart(node: Any) -> bool:
     )
 
 
+def is_of_normalization_in_inference(node: Any) -> bool:
+    """Whether a NodeDef is the last part of a _FusedBatchNormEx that normalizes by given moments."""
+    if _ORIGINAL not in node.attr:
+        return False
+    original = _original(node)
+    return original.op == "_FusedBatchNormEx" and not original.attr["is_training"].b
+
+
+def _original(last_part: Any) -> Any:
+    from tensorflow.core.framework import node_def_pb2
+
+    return node_def_pb2.NodeDef.FromString(last_part.attr[_ORIGINAL].s)
+
+
 def _take_normalization_apart(graph: Any, node: Any) -> str:
     """Splits a _FusedBatchNormEx. Returns the name of the normalization."""
     original = node.SerializeToString(deterministic=True)
@@ -168,8 +182,6 @@ def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = 
 
     among: nodes of the graph. leaves: outputs that are read from outside, whether or not a node of the graph reads them.
     """
-    from tensorflow.core.framework import node_def_pb2
-
     for last in among:
         proto = graph.nodes[last].proto
         if _ORIGINAL not in proto.attr:
@@ -181,7 +193,7 @@ def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = 
         group = {*parts, last}
         read_outside = {Port(part, k) for part in parts for reader, k in graph.consumers[part] if reader not in group}
         read_outside.update(port for port in leaves if port.node in parts)
-        original: Any = node_def_pb2.NodeDef.FromString(proto.attr[_ORIGINAL].s)
+        original = _original(proto)
         moved = {}
         if original.op == "_FusedBatchNormEx":
             moved = {Port(parts[0], output): output for output in _NORMALIZATION_OUTPUTS}

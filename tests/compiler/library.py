@@ -453,6 +453,26 @@ def expensive_column(rows: int, columns: int) -> Graph:
     return m.done(m.op("multiply", x, m.spread(m.op("exp", v), shape, 1)))
 
 
+def gated_rows(rows: int, columns: int) -> Graph:
+    """Rows whose gate, a function of a number of the row, is stored and applied before they are added up, and whose largest element,
+    times another such function, is taken from them."""
+    m, shape = Maker("gated_rows"), (rows, columns)
+    x, gates, scales = m.parameter(*shape), m.parameter(rows), m.parameter(rows)
+    gate = m.op("multiply", m.op("logistic", gates), m.op("tanh", scales))
+    total = m.reduce(m.op("multiply", x, m.spread(gate, shape, 0)), 0)
+    largest = m.op("multiply", m.reduce(x, 1, kind="max"), m.op("exp", scales))
+    return m.done(gate, total, m.op("subtract", x, m.spread(largest, shape, 0)))
+
+
+def row_times_matrix(terms: int, columns: int) -> Graph:
+    """The state of one example, activated, times a matrix, and a softmax of the product."""
+    m = Maker("row_times_matrix")
+    state, matrix, bias = m.parameter(1, terms), m.parameter(terms, columns), m.parameter(1, columns)
+    scores = m.op("add", m.op("dot", m.op("tanh", state), matrix), bias)
+    powers = m.op("exp", m.op("subtract", scores, m.spread(m.reduce(scores, 1, kind="max"), (1, columns), 0)))
+    return m.done(m.op("divide", powers, m.spread(m.reduce(powers, 1), (1, columns), 0)))
+
+
 def gru_cell(batch: int, size: int) -> Graph:
     """Two products of a joined row, the second of which needs the first: a gated recurrent unit."""
     m = Maker("gru_cell")
@@ -562,4 +582,6 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "full_sum": lambda: full_sum(100_003),
     "running_sum": lambda: running_sum(300, 8),
     "expensive_column": lambda: expensive_column(400, 100),
+    "gated_rows": lambda: gated_rows(130, 72),
+    "row_times_matrix": lambda: row_times_matrix(40, 70),
 }

@@ -57,6 +57,10 @@ def _is_expensive(loop: Loop) -> bool:
     )
 
 
+OVER_ROWS: Final = (("first_row", "last_row"), ("group_first", "group_last"))
+"""The bounds of a loop over a task's rows, or over those of a group (lowering/row_blocks.py)."""
+
+
 def _ahead(rows: Loop, sizes: Sequence[int]) -> Ahead | None:
     """What to prefetch in a loop over rows, and in which of its passes; None if nothing. sizes: bytes of each buffer."""
     passes = [statement for statement in rows.body if isinstance(statement, Loop)]
@@ -304,8 +308,8 @@ def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyTyp
         return Plain()
     if turned := _turned(loop, facts.unsteady):
         return Squares(turned)
-    if loop.bounds == ("first_row", "last_row") and loop.kind is LoopKind.SERIAL:
-        return Plain(_adds_rows(loop), _ahead(loop, facts.sizes))
+    if loop.bounds in OVER_ROWS and loop.kind is LoopKind.SERIAL:
+        return Plain(loop.bounds == OVER_ROWS[0] and _adds_rows(loop), _ahead(loop, facts.sizes))
     return Plain()
 
 

@@ -12,7 +12,7 @@ from stitchfleet.compiler.explaining.picture import draw
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops.loops import Blocks, BufferKind, Loop, LoopKind, Loops, Statement
+from stitchfleet.compiler.loops.loops import Blocks, BufferKind, Compute, Let, Loop, LoopKind, Loops, Statement, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops.verify import verify
 from stitchfleet.compiler.planning.execution import Mode
@@ -33,10 +33,12 @@ from ..library import (
     cross_entropy,
     crossed_rows,
     expensive_column,
+    gated_rows,
     gelu,
     layer_norm,
     layer_norm_gradient,
     masked_softmax,
+    row_times_matrix,
     running_sum,
     softmax,
 )
@@ -117,6 +119,41 @@ def test_an_exponential_needed_twice_is_kept_in_a_tile() -> None:
         assert "local tile" in text
 
 
+def test_expensive_numbers_of_rows_are_computed_as_vectors() -> None:
+    """Those that follow a pass over the row too, if they need none of its results."""
+    plan = plan_graph(gated_rows(512, 256))
+    assert "what is expensive and the same for all of a row is computed for 64 rows at once" in explain(plan)
+    (blocks,) = (
+        statement
+        for phase in lower(plan).phases
+        for code in phase.nests
+        for statement in code.body
+        if isinstance(statement, Blocks) and statement.name == "group"
+    )
+    numbers, rest = (loop for loop in blocks.body if isinstance(loop, Loop))
+    computed = [
+        [each.value.node.op for each in walk(loop.body) if isinstance(each, Let) and isinstance(each.value, Compute)]
+        for loop in (numbers, rest)
+    ]
+    assert (numbers.kind, rest.kind) == (LoopKind.SIMD, LoopKind.SERIAL)
+    assert {"logistic", "tanh", "exp"} <= set(computed[0])
+    assert not {"logistic", "tanh", "exp"} & set(computed[1])
+    assert plan_graph(gated_rows(512, 256), V100).executions[0].numbers_together == 1
+    assert plan_graph(gated_rows(12, 256)).executions[0].numbers_together == 1, "too few rows for a vector"
+
+
+def test_a_function_of_a_row_s_number_costs_as_many_calls_as_there_are_rows() -> None:
+    (cost,) = plan_graph(gated_rows(512, 4096)).costs[:1]
+    assert 512 * 4096 * CPU.light_ns < cost.one_core_ns < 512 * 4096 * CPU.expensive_ns * 3
+
+
+def test_one_row_times_a_small_matrix_is_a_product_on_a_cpu_and_a_sum_on_a_gpu() -> None:
+    cpu, gpu = (plan_graph(row_times_matrix(256, 256), target) for target in (CPU, V100))
+    assert len(cpu.nests) == 1
+    assert len(cpu.executions[0].row_products) == 1
+    assert not any(node.op == "dot" for node in gpu.graph.nodes)
+
+
 def test_what_rounding_to_bf16_makes_slow_is_computed_once() -> None:
     """A cast bias once for all rows, and the biased row once for both of its passes. In float32 both are computed again."""
     bf16 = lower(plan_graph(biased_softmax(4096, 128, DType.BF16)))
@@ -186,7 +223,8 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
             over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
             assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
             groups = [item.size for item in code.body if isinstance(item, Blocks) and item.name == "group"]
-            assert groups == ([execution.rows_together] if execution.rows_together > 1 else [])
+            together = max(execution.rows_together, execution.numbers_together)
+            assert groups == ([together] if together > 1 else [])
             needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
             assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
 

@@ -168,7 +168,7 @@ static void stitch_kernel_phase2(void* argument, long long first, long long last
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {outputs[2], (void*)inputs[0], (void*)inputs[1], outputs[1], (char*)scratch + 0, (char*)scratch + 256, outputs[0]};
-  runtime->parallel_for(runtime, 32, 83669, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 32, 59672, stitch_kernel_phase0, all);
   stitch_kernel_phase1(all, 0, 1);
   stitch_kernel_phase2(all, 0, 1);
 }

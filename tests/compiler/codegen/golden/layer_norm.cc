@@ -84,11 +84,11 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
   void* const tensors[] = {all[0], all[1], all[2], all[3], all[4], all[5]};
-  stitch_kernel_nest0(tensors, 1024, 35, first, last);
+  stitch_kernel_nest0(tensors, 1024, 41, first, last);
 }
 
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {outputs[0], (void*)inputs[0], outputs[1], outputs[2], (void*)inputs[1], (void*)inputs[2]};
-  runtime->parallel_for(runtime, 30, 8229, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 25, 8308, stitch_kernel_phase0, all);
 }

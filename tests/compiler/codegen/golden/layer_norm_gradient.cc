@@ -157,6 +157,6 @@ static void stitch_kernel_phase1(void* argument, long long first, long long last
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {outputs[0], (void*)inputs[1], (void*)inputs[0], (void*)inputs[3], (void*)inputs[4], (void*)inputs[2], (char*)scratch + 0, (char*)scratch + 32768, outputs[1], outputs[2]};
-  runtime->parallel_for(runtime, 32, 11722, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 32, 11233, stitch_kernel_phase0, all);
   stitch_kernel_phase1(all, 0, 2);
 }
