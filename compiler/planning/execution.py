@@ -73,8 +73,9 @@ class Execution:
     keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
     panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS. row_products: by node,
     the products of a CPU's mode ROWS that are computed by rows; rows_together: the number of rows for which these are computed at
-    once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors. busy_rows: the number of rows that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the
-    iterations of a loop over the row, if it can (lowering/spread.py)."""
+    once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors. busy_rows: the number of rows
+    that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the iterations of a loop over the row, if it
+    can (lowering/spread.py)."""
 
     mode: Mode
     rows: int

@@ -5,8 +5,8 @@ That is, in this order: what TensorFlow's documentation says of the value; if it
 depends on an element's position in a vector or on the order of elements, the documented formula.
 
     ReluGrad, Relu6Grad          gradients * (features > 0): NaN * 0 and Inf * 0 are NaN (documented). XLA selects 0
-    Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, which is oneDNN's, at all positions). In training that depends
-                                 on the number of channels, so it is the documented maximum, as XLA has it
+    Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, that is oneDNN's, at all positions). In training that
+                                 depends on the number of channels: there it is the documented maximum, as in XLA
     EluGrad, SeluGrad            test outputs < 0 (documented): the gradient at 0 and NaN is that of positive outputs. XLA tests
                                  outputs > 0
     SqrtGrad, RsqrtGrad,
