@@ -172,12 +172,12 @@ def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -
 
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
-    """Adds the nodes of a memory-bound dot (`is_memory_bound`) to `builder`: a product if one row is multiplied by a small matrix that
-    lies as it is read, so that its sums stay in registers; else operands multiplied element by element, and summed. A kernel must
-    not store the terms in memory. Returns the node index of the result, of shape (batch, own of lhs, own of rhs).
+    """Adds the nodes of a memory-bound dot (`is_memory_bound`) to `builder`: a product if one row is multiplied by a small matrix
+    that lies as it is read, so that its sums stay in registers; else operands multiplied element by element, and summed, whose
+    terms a kernel must not store in memory. Returns the node index of the result, of shape (batch, own of lhs, own of rhs).
     Operands are node indices of one float dtype."""
     shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
-    if _is_row_times_small_matrix(*shapes, numbers):
+    if _is_row_times_small_matrix(shapes[0], shapes[1], numbers):
         return product(builder, lhs, rhs, numbers)
     own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
     result = (*(shapes[0][i] for i in numbers.batch[0]), *(shapes[side][i] for side in (0, 1) for i in own[side]))

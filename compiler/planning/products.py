@@ -50,7 +50,8 @@ def single_rows_as_sums(graph: Graph, target: Target) -> Graph:
     for node in graph.nodes:
         operands = tuple(renamed[operand] for operand in node.operands)
         if _is_single_row(node):
-            renamed.append(_sum_of_terms(builder, *operands, node.shape))
+            left, right = operands
+            renamed.append(_sum_of_terms(builder, left, right, node.shape))
         else:
             renamed.append(builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes)))
     return builder.finish(renamed[output] for output in graph.outputs)
