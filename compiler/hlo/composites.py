@@ -17,7 +17,7 @@ from ..ir.graph import DType, GraphBuilder, Literal, Shape
 from ..ops.table import build
 from ..support.sequences import zip_strict
 from .module import DotDimensions
-from .small_products import is_small
+from .small_products import FOR_SOME_ROWS, is_small
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _is_row_times_small_matrix(lhs: Shape, rhs: Shape, numbers: DotDimensions) -
     rows, columns = math.prod(lhs[i] for i in numbers.own(0, len(lhs))), math.prod(rhs[i] for i in own)
     terms = math.prod(lhs[i] for i in numbers.summed[0])
     is_as_it_lies = (*numbers.batch[1], *numbers.summed[1], *own) == tuple(range(len(rhs)))
-    return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and is_small(rows, terms, columns)
+    return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and terms * columns <= FOR_SOME_ROWS
 
 
 def _outer_product(builder: GraphBuilder, operands: tuple[int, int], numbers: DotDimensions, result: Shape) -> int:

@@ -5,7 +5,8 @@
 
 TensorFlow's kernels take each matrix of a batch for a product of its own, however small it is. XLA rewrites such products into
 multiplications and sums (its algebraic simplifier, "dot strength reduction"); so does the compiler (`compiler.hlo.composites.dot`).
-A single product of a matrix with a vector stays: the library's kernel reads memory as fast as anybody's.
+A single product of a matrix with a vector stays: the library's kernel reads memory about as fast as anybody's. Inside a loop it does
+not (small_products.py): there the start of the library's kernel counts, and what follows is in the same kernel.
 
 Products are found before the graph runs, by the shapes that TensorFlow infers. An extent that differs from run to run is not
 known; a product with such an extent is memory-bound only if another of its extents is known to be 1.

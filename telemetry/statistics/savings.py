@@ -15,7 +15,8 @@ coverage for iteration times as skewed as Pareto with exponent 2.5, where a t in
 Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013), for ratios of means with an interval;
 Deng, Knoblich and Lu, "Applying the delta method in metric analytics" (KDD 2018).
 
-Nothing is clipped: a job that got slower saves a negative number.
+Nothing is clipped: a job that got slower saves a negative number. What no interval covers is one step that takes a thousand times as
+long as the others, because the process was stopped: the plugin measures such a pair again (plugin/job/program.py).
 
 A job with several training functions (a GAN's critic and generator) has pairs of each. It saves the sum over the functions of their
 iterations times their saving per iteration. The functions' pairs are of different steps, so their errors add in squares, on both

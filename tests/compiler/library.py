@@ -473,6 +473,17 @@ def row_times_matrix(terms: int, columns: int) -> Graph:
     return m.done(m.op("divide", powers, m.spread(m.reduce(powers, 1), (1, columns), 0)))
 
 
+def joined_row_times_matrix(first: int, second: int, columns: int) -> Graph:
+    """Two vectors, the first a row of a table, joined, times a matrix: the factor of each row of the matrix is read under a guard."""
+    m, terms = Maker("joined_row_times_matrix"), first + second
+    table, row = m.parameter(9, first), m.parameter(1, dtype=DType.S32)
+    numbers = GatherDimensions((1,), (0,), (0,), 1, (1, first))
+    found = m.reshape(m.op("gather", table, row, gather=numbers), first)
+    joined = m.op("concatenate", found, m.parameter(second), dimension=0)
+    factors = m.spread(joined, (terms, columns), 0)
+    return m.done(m.reduce(m.op("multiply", factors, m.parameter(terms, columns)), 0))
+
+
 def gru_cell(batch: int, size: int) -> Graph:
     """Two products of a joined row, the second of which needs the first: a gated recurrent unit."""
     m = Maker("gru_cell")
@@ -584,4 +595,5 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "expensive_column": lambda: expensive_column(400, 100),
     "gated_rows": lambda: gated_rows(130, 72),
     "row_times_matrix": lambda: row_times_matrix(40, 70),
+    "joined_row_times_matrix": lambda: joined_row_times_matrix(24, 40, 96),
 }

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from stitchfleet.plugin.arms.switch import Arm
 from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.graph.trains import trains
-from stitchfleet.plugin.job.program import Program
+from stitchfleet.plugin.job.program import Program, ProgramPhase
 from stitchfleet.plugin.job.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
 from stitchfleet.plugin.job.training import SEEN, TrainingFunctions
 from stitchfleet.plugin.reporting.summary_text import describe
@@ -235,3 +236,35 @@ def test_traces_that_did_not_come_to_anything_are_bounded_and_those_that_did_are
         budget.paid_back(each)
         budget.paid_back(each)
     assert [budget.may_trace(each, elapsed) for each in programs] == [True] * 12
+
+
+def measured(durations: Callable[[int, Arm], int], pairs: int) -> Program:
+    """A program that has run so many complete or repeated pairs. durations: nanoseconds of a step, by its number and arm."""
+    made = Program("train", "function", Settings(block_steps=10))
+    made.trains, made.lockstep = True, None
+    made.enter(ProgramPhase.STITCHED)
+    step = 0
+    while made.pairs_completed + made.pairs_interrupted < pairs:
+        ticket = made.begin(quiet=True)
+        made.end(ticket, ticket.start_ns + durations(step, ticket.arm), quiet=True)
+        step += 1
+    return made
+
+
+@pytest.mark.parametrize("stopped", [15, 40])
+def test_a_pair_in_which_the_process_was_stopped_is_measured_again(stopped: int) -> None:
+    """Whichever arm it falls on, and whether it is the first pair."""
+    made = measured(lambda step, arm: 10**9 if step == stopped else 1000 if arm is Arm.PLAIN else 600, pairs=6)
+    assert (made.pairs_completed, made.pairs_interrupted) == (5, 1)
+    assert {max(block.durations_ns) for pair in made.pairs for block in pair} == {600, 1000}
+    assert [plain.pair for plain, _ in made.pairs] == list(range(5)), "it was repeated, not left out"
+
+
+def test_steps_that_are_long_in_every_pair_are_the_job_s_own() -> None:
+    made = measured(lambda step, arm: 50_000 if step % 10 == 0 else 1000 if arm is Arm.PLAIN else 600, pairs=40)
+    assert made.pairs_completed >= 20
+
+
+def test_a_slow_arm_decides_no_pair_by_itself() -> None:
+    made = measured(lambda step, arm: 100_000 if arm is Arm.PLAIN else 1, pairs=10)
+    assert (made.pairs_completed, made.pairs_interrupted) == (10, 0)

@@ -3,6 +3,9 @@ sizes."""
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -10,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from stitchfleet.compiler.check.judge import judge
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.codegen.cpu import forms
-from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops import split
 from stitchfleet.compiler.lowering.kernel_loops import lower
@@ -18,8 +21,8 @@ from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, Target
 
 from ....marks import slow
-from ...library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
-from ...native import STRESS, Built, build_all, complaint
+from ...library import LIBRARY, Maker, adam, gelu, joined_row_times_matrix, layer_norm_gradient, softmax
+from ...native import STRESS, Built, build_all, complaint, toolchain
 from ...strategies import graphs
 
 TARGETS = {"cpu": CPU, "stress": STRESS}
@@ -50,6 +53,19 @@ def test_outputs_may_be_written_over_the_inputs_that_the_metadata_lists(library:
     inputs = random_inputs(built.graph, np.random.default_rng(5), Regime.NORMAL)
     results = built.load().run(inputs, in_place=pairs)
     assert judge(built.graph, inputs, results).ok
+
+
+def test_a_row_that_begins_under_a_guard_keeps_its_vectors(tmp_path: Path) -> None:
+    """gcc must not jam such rows together: of the jammed loops over the row it makes no vectors."""
+    found = toolchain()
+    if found.is_clang:
+        pytest.skip("asks gcc")
+    text = translation_unit([render(lower(plan_graph(joined_row_times_matrix(256, 512, 1024))), "k")])
+    (tmp_path / "k.cc").write_text(text)
+    command = [*found.command, *found.flags, "-fopt-info-vec", "-fopt-info-vec-missed", "k.cc", "-o", "k.so"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    assert "loop vectorized" in said
+    assert "no vectype" not in said
 
 
 def test_large_tensors_run_in_parallel_and_agree() -> None:
