@@ -13,7 +13,7 @@ MOST_TERMS = 1 << 24
 
 def is_small(rows: int | None, terms: int, columns: int) -> bool:
     """Whether a product of [rows, terms] and [terms, columns] is worth compiling: its right factor stays in the second cache, so that
-    the kernel runs about as fast as a library's; or it is read once, for a single row, as fast as memory gives it. rows: None if it is
+    the kernel runs about as fast as a library's; or it is read once, for a single row, as fast as memory is. rows: None if it is
     not known."""
     factor = terms * columns
     if rows == 1:
