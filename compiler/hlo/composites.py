@@ -17,7 +17,7 @@ from ..ir.graph import DType, GraphBuilder, Literal, Shape
 from ..ops.table import build
 from ..support.sequences import zip_strict
 from .module import DotDimensions
-from .small_products import FOR_SOME_ROWS, is_small
+from .small_products import is_small
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ def product(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -
 
 
 def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> int:
-    """Adds the nodes of a memory-bound dot (`is_memory_bound`) to `builder`: a product if one row is multiplied by a small matrix
-    that lies as it is read, so that its sums stay in registers; else operands multiplied element by element, and summed, whose
+    """Adds the nodes of a memory-bound dot (`is_memory_bound`) to `builder`: a product if one row is multiplied by a matrix that
+    lies as it is read, so that its sums stay in registers; else operands multiplied element by element, and summed, whose
     terms a kernel must not store in memory. Returns the node index of the result, of shape (batch, own of lhs, own of rhs).
     Operands are node indices of one float dtype."""
     shapes = [builder.nodes[operand].shape for operand in (lhs, rhs)]
-    if _is_row_times_small_matrix(shapes[0], shapes[1], numbers):
+    if _is_row_times_matrix(shapes[0], shapes[1], numbers):
         return product(builder, lhs, rhs, numbers)
     own = [numbers.own(side, len(shape)) for side, shape in enumerate(shapes)]
     result = (*(shapes[0][i] for i in numbers.batch[0]), *(shapes[side][i] for side in (0, 1) for i in own[side]))
@@ -186,12 +186,12 @@ def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> in
     return _matrix_times_vector(builder, (lhs, rhs), numbers, result)
 
 
-def _is_row_times_small_matrix(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
+def _is_row_times_matrix(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
     own = numbers.own(1, len(rhs))
     rows, columns = math.prod(lhs[i] for i in numbers.own(0, len(lhs))), math.prod(rhs[i] for i in own)
     terms = math.prod(lhs[i] for i in numbers.summed[0])
     is_as_it_lies = (*numbers.batch[1], *numbers.summed[1], *own) == tuple(range(len(rhs)))
-    return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and terms * columns <= FOR_SOME_ROWS
+    return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and is_small(rows, terms, columns)
 
 
 def _outer_product(builder: GraphBuilder, operands: tuple[int, int], numbers: DotDimensions, result: Shape) -> int:

@@ -20,6 +20,8 @@ MIN_TOGETHER: int = 16  # with fewer results of a reduce_window in a row, one lo
 MOST_SCANNED: int = 512  # most neighbours in one row of a scan: their accumulators stay in L1
 FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each step waits for the previous one
 MOST_PRODUCT_COLUMNS: int = 4096  # most columns of a product in one row: their sums stay in L1
+LARGE_FACTOR: int = 1 << 16  # elements of a right factor that takes longer to read than threads to wake
+STRIP_COLUMNS: int = 256  # columns of a single row times such a factor that make a row: 16 vectors of AVX-512
 LONGEST_UNCUT_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
@@ -84,9 +86,11 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
 
 
 def _product_map(segment: Segment) -> RowMap:
-    """A row of a matrix product is a row, with all of its columns if they are no more than MOST_PRODUCT_COLUMNS."""
-    *_, terms, columns = segment.space
-    run = columns if columns <= MOST_PRODUCT_COLUMNS else divisor_near(columns, MOST_PRODUCT_COLUMNS)
+    """A row of a matrix product is a row, with all of its columns if they are no more than MOST_PRODUCT_COLUMNS. If the product has a
+    single row and a large right factor, strips of columns are rows, for several threads."""
+    *batch, terms, columns = segment.space
+    most = STRIP_COLUMNS if math.prod(batch) == 1 and terms * columns > LARGE_FACTOR else MOST_PRODUCT_COLUMNS
+    run = columns if columns <= most else divisor_near(columns, most)
     stride = terms * columns
     found = _one_row_each(
         segment.size, [SegmentDigit(run, columns // run), SegmentDigit(stride, segment.size // stride)]

@@ -151,6 +151,12 @@ CONTESTANTS = {
             environment={"STITCHFLEET_PRODUCTS": "all"},
         ),
         Contestant(
+            "stitched-without-products",
+            "stitched, with all matrix products left to TensorFlow",
+            stitchfleet=(),
+            environment={"STITCHFLEET_PRODUCTS": "0"},
+        ),
+        Contestant(
             "xla-fusible",
             "XLA held to the operators that stitching takes, by auto-clustering",
             environment={"TF_XLA_FLAGS": _FUSIBLE},

@@ -595,5 +595,6 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "expensive_column": lambda: expensive_column(400, 100),
     "gated_rows": lambda: gated_rows(130, 72),
     "row_times_matrix": lambda: row_times_matrix(40, 70),
+    "row_times_large_matrix": lambda: row_times_matrix(130, 520),
     "joined_row_times_matrix": lambda: joined_row_times_matrix(24, 40, 96),
 }

@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "loop/inner_kernels.h"
 #include "loop/shortcuts.h"
+#include "op/parallelism.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/single_threaded_cpu_device.h"
 #include "tensorflow/core/framework/cancellation.h"
@@ -179,6 +180,7 @@ class LoopOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* ctx) override {
+    const RunningLoop running;
     Frame frame;
     frame.slots.resize(slots_);
     frame.held.resize(slots_);

@@ -15,6 +15,22 @@
 
 namespace stitchfleet {
 
+// Counts the loops that run at this moment, each as one op on a thread of its own. If there are as many as threads in the pool, as
+// with the two directions of a recurrent layer on two cores, a kernel's help would be taken from another loop. A trial sees only its
+// own op's gain by that, and would decide for it.
+class RunningLoop {
+ public:
+  RunningLoop() { running_.fetch_add(1, std::memory_order_relaxed); }
+  ~RunningLoop() { running_.fetch_sub(1, std::memory_order_relaxed); }
+  RunningLoop(const RunningLoop&) = delete;
+  RunningLoop& operator=(const RunningLoop&) = delete;
+
+  static bool LeaveThreads(int threads) { return running_.load(std::memory_order_relaxed) < threads; }
+
+ private:
+  static inline std::atomic<int> running_{0};
+};
+
 // The decision for one op. Any number of threads may call it at once; how they disturb each other's trials is noise in the
 // measurement.
 class Parallelism {

@@ -288,8 +288,9 @@ Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable, cons
     scratch_data = const_cast<char*>(scratch.tensor_data().data());
   }
   tensorflow::thread::ThreadPool* pool = ctx->device()->tensorflow_cpu_worker_threads()->workers;
-  const bool is_choice = executable.has_parallel_phases && pool != nullptr && pool->NumThreads() > 1;
-  const Parallelism::Choice choice = is_choice ? parallelism_.Choose() : Parallelism::Choice{Parallelism::kShared, false};
+  const bool has_help = pool != nullptr && pool->NumThreads() > 1 && RunningLoop::LeaveThreads(pool->NumThreads());
+  const bool is_choice = executable.has_parallel_phases && has_help;
+  const Parallelism::Choice choice = is_choice ? parallelism_.Choose() : Parallelism::Choice{Parallelism::kAlone, false};
   PoolRuntime runtime(pool, choice.way == Parallelism::kShared);
   const uint64_t start = choice.is_timed ? tensorflow::EnvTime::NowNanos() : 0;
   executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());

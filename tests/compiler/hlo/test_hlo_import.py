@@ -352,7 +352,7 @@ DOTS = {
 
 
 ROW_TIMES_MATRIX = ("ik,kj->ij", "hik,kj->hij")
-"""If the left operand is a single row, a matrix that lies as it is read: if it is small, this is a product after all."""
+"""If the left operand is a single row, a matrix that lies as it is read: unless it is huge, this is a product after all."""
 
 
 @pytest.mark.parametrize("equation", DOTS)
@@ -393,14 +393,14 @@ def test_a_memory_bound_dot_is_written_out_whatever_its_dimensions_are_called(eq
     np.testing.assert_allclose(found, np.einsum(equation, x, y), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dimensions", "sums_columns"), [(("256,512", 0), True), (("512,256", 1), False)])
+@pytest.mark.parametrize(("dimensions", "sums_columns"), [(("2048,1152", 0), True), (("1152,2048", 1), False)])
 def test_a_vector_times_a_matrix_reads_the_matrix_as_it_lies(dimensions: tuple[str, int], sums_columns: bool) -> None:
     """Sums over columns have partial results; a row for each column would read the matrix across memory, 20 times as slowly."""
     shape, summed = dimensions
     graph = _graph(
-        f"""  x = f32[1,256] parameter(0)
+        f"""  x = f32[1,2048] parameter(0)
   w = f32[{shape}] parameter(1)
-  ROOT r = f32[1,512] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{summed}}}"""
+  ROOT r = f32[1,1152] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{summed}}}"""
     )
     assert bool(plan_graph(graph).placement.partial) == sums_columns
 

@@ -147,11 +147,17 @@ def test_a_function_of_a_row_s_number_costs_as_many_calls_as_there_are_rows() ->
     assert 512 * 4096 * CPU.light_ns < cost.one_core_ns < 512 * 4096 * CPU.expensive_ns * 3
 
 
-def test_one_row_times_a_small_matrix_is_a_product_on_a_cpu_and_a_sum_on_a_gpu() -> None:
+def test_one_row_times_a_matrix_is_a_product_on_a_cpu_and_a_sum_on_a_gpu() -> None:
     cpu, gpu = (plan_graph(row_times_matrix(256, 256), target) for target in (CPU, V100))
     assert len(cpu.nests) == 1
     assert len(cpu.executions[0].row_products) == 1
     assert not any(node.op == "dot" for node in gpu.graph.nodes)
+
+
+def test_one_row_times_a_large_matrix_has_rows_of_columns_for_several_threads() -> None:
+    plan = plan_graph(row_times_matrix(768, 1024))
+    (nest,) = (nest for nest in plan.nests if plan.executions[nest.number].row_products)
+    assert (nest.rows, plan.executions[nest.number].tasks) == (4, 4)
 
 
 def test_what_rounding_to_bf16_makes_slow_is_computed_once() -> None:

@@ -31,7 +31,7 @@ def test_a_product_is_small_if_its_right_factor_stays_in_a_cache() -> None:
 
 def test_a_single_row_s_product_may_have_a_large_matrix() -> None:
     assert is_small(1, 768, 1024)
-    assert not is_small(1, 1 << 13, (1 << 11) + 1)
+    assert not is_small(1, 1 << 11, (1 << 10) + 1)
 
 
 def loop_with(op: str = "MatMul", dtype: int = FLOAT, device: str = "/device:CPU:0", **flags: bool) -> Any:

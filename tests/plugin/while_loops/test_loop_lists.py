@@ -239,13 +239,13 @@ def test_what_nobody_reads_is_not_computed(plugin: Plugin) -> None:
     """A counter of its own, a list of which only the elements' product was wanted, a value that does not leave the loop."""
     import tensorflow as tf
 
-    x, w = values(6, 300), values(300, 300, seed=1)  # too large for a kernel
+    x, w = values(6, 600), values(300, 300, seed=1)  # too large for a kernel
 
     def step() -> Any:
         rows = tf.TensorArray(tf.float32, 6).unstack(x)
-        state, unread, counter = tf.zeros([1, 300]), tf.zeros([1, 300]), tf.constant(0)
+        state, unread, counter = tf.zeros([2, 300]), tf.zeros([2, 300]), tf.constant(0)
         for i in tf.range(6):
-            state = tf.tanh(state + tf.matmul(rows.read(i)[tf.newaxis], w))
+            state = tf.tanh(state + tf.matmul(tf.reshape(rows.read(i), [2, 300]), w))
             unread = tf.matmul(unread + state, w)
             counter += 2
         return state
