@@ -14,6 +14,7 @@ from ..conftest import ROOT
 SHIM = """
 #include "op/parallelism.h"
 using stitchfleet::Parallelism;
+using stitchfleet::RunningLoop;
 extern "C" {
 Parallelism* make() { return new Parallelism; }
 void unmake(Parallelism* op) { delete op; }
@@ -21,6 +22,9 @@ int choose(Parallelism* op) {
   const Parallelism::Choice choice = op->Choose();
   return choice.way + 2 * choice.is_timed;
 }
+RunningLoop* begin_loop() { return new RunningLoop; }
+void end_loop(RunningLoop* loop) { delete loop; }
+bool leave_threads(int threads) { return RunningLoop::LeaveThreads(threads); }
 void observe(Parallelism* op, int way, long long ns) { op->Observe(static_cast<Parallelism::Way>(way), ns); }
 }
 """
@@ -36,8 +40,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     words = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-I", str(ROOT / "plugin" / "native"), "-o", str(made)]
     subprocess.run([*words, str(folder / "shim.cc")], check=True)
     library = ctypes.CDLL(str(made))
-    library.make.restype = ctypes.c_void_p
-    for name in ("unmake", "choose"):
+    library.make.restype = library.begin_loop.restype = ctypes.c_void_p
+    library.leave_threads.restype = ctypes.c_bool
+    for name in ("unmake", "choose", "end_loop"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
     library.observe.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong]
     return library
@@ -111,3 +116,14 @@ def test_a_moment_in_which_the_machine_stood_still_decides_nothing(op: Op) -> No
     slow = iter([False] * 7 + [True] + [False] * 100_000)
     ways = op.calls(500, lambda way: 50e6 if way == SHARED and next(slow) else (16e3 if way == SHARED else 30e3))
     assert ways[32:] == [SHARED] * 468
+
+
+def test_as_many_loops_as_threads_leave_no_help(shim: ctypes.CDLL) -> None:
+    """The two directions of a recurrent layer on two cores."""
+    first = shim.begin_loop()
+    assert shim.leave_threads(2)
+    second = shim.begin_loop()
+    assert [shim.leave_threads(threads) for threads in (2, 3)] == [False, True]
+    shim.end_loop(first)
+    assert shim.leave_threads(2)
+    shim.end_loop(second)

@@ -107,16 +107,19 @@ def values(server: Prometheus, query: Query) -> list[float]:
     return [float(series["values"][-1][1]) for series in found]
 
 
-@pytest.mark.parametrize(("board", "query"), asked(PROMETHEUS), ids=lambda each: getattr(each, "where", each))
-def test_each_promql_query_has_figures_of_a_fleet_at_work(busy: Prometheus, board: str, query: Query) -> None:
-    found = values(busy, query)
-    assert found, query.text
-    assert all(map(math.isfinite, found)), query.text
+# One test for all queries of a server: as tests of their own, the test runner's processes would each start such a server.
 
 
-@pytest.mark.parametrize("query", QUERIES["health"], ids=lambda query: query.where)
-def test_each_panel_of_health_shows_a_server_that_has_just_begun(idle: Prometheus, query: Query) -> None:
-    assert values(idle, query), "a zero, not an empty panel"
+def test_each_promql_query_has_figures_of_a_fleet_at_work(busy: Prometheus) -> None:
+    found = {f"{board}, {query.where}: {query.text}": values(busy, query) for board, query in asked(PROMETHEUS)}
+    assert {
+        name: figures for name, figures in found.items() if not figures or not all(map(math.isfinite, figures))
+    } == {}
+
+
+def test_each_panel_of_health_shows_a_server_that_has_just_begun(idle: Prometheus) -> None:
+    empty = [query.where for query in QUERIES["health"] if not values(idle, query)]
+    assert empty == [], "a zero, not an empty panel"
 
 
 def test_figures_are_the_ones_that_were_sent(busy: Prometheus) -> None:
@@ -238,13 +241,12 @@ def chosen(fleet: sa.Connection) -> dict[str, list[str]]:
     return {**found, "job": found["job"][:1]}
 
 
-@pytest.mark.parametrize(("board", "query"), asked(grafana.POSTGRESQL), ids=lambda each: getattr(each, "where", each))
-def test_each_sql_query_has_rows_of_a_fleet(
-    fleet: sa.Connection, chosen: dict[str, list[str]], board: str, query: Query
-) -> None:
-    rows = of_fleet(fleet, query.text, **chosen)
-    assert rows, query.text
-    assert any(isinstance(value, (int, float, decimal.Decimal)) for value in rows[0]) or "variable" in query.where
+def test_each_sql_query_has_rows_of_a_fleet(fleet: sa.Connection, chosen: dict[str, list[str]]) -> None:
+    for _, query in asked(grafana.POSTGRESQL):
+        rows = of_fleet(fleet, query.text, **chosen)
+        assert rows, f"{query.where}: {query.text}"
+        has_figure = any(isinstance(value, (int, float, decimal.Decimal)) for value in rows[0])
+        assert has_figure or "variable" in query.where, query.where
 
 
 def test_a_time_series_has_times_in_order(fleet: sa.Connection, chosen: dict[str, list[str]]) -> None:
