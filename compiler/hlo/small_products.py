@@ -10,8 +10,8 @@ FOR_SOME_ROWS = 1 << 16
 factors would have to be packed."""
 MOST_TERMS = 1 << 24
 FOR_ONE_ROW = 1 << 21
-"""Most elements of a right factor (8 MiB of floats) that is multiplied by a single row: each is read once. Two cores of a Zen 4 read
-1 MiB in 6 us and 9 MiB in 98, where TensorFlow takes 10 and 137; 16 MiB in 210, where it takes 178."""
+"""Most elements of a right factor (8 MiB of floats) that is multiplied by a single row: each is read once. A core of a Zen 4
+takes 9 us for 1 MiB and 98 for 9 MiB, where TensorFlow takes 10 and 137; for 16 MiB 210, where TensorFlow takes 178."""
 
 
 def is_small(rows: int | None, terms: int, columns: int) -> bool:

@@ -3,7 +3,8 @@
 A recurrent layer multiplies its state by a matrix of a few thousand elements in each iteration. TensorFlow's kernel takes longer to
 start than to compute (some 7 us for 64 x 36 x 72, of which 2 to 3 are arithmetic), and separates what lies before and after it. In a
 cluster a gate's product, its bias and activation, and the next product are one kernel, row by row (compiler/lowering/product.py).
-Which products are small enough is decided by `compiler.hlo.small_products`; the number of rows, a batch, need not be known.
+Which products are small enough is decided by `compiler.hlo.small_products`; the number of rows, a batch, need not be known. A product
+of a single row, if that is known, may have a large matrix.
 
 What TensorFlow has fused onto such a product (a bias, an activation) is taken apart, so that it can be in the cluster too.
 """
