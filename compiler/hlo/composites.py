@@ -134,19 +134,23 @@ def batch_norm_gradient(
     return _narrow(builder, grad, dtype), grad_scale, total
 
 
+def _extents(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> tuple[int, int, int]:
+    """The rows, terms and columns of each product of a batch."""
+    rows, columns = (
+        math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))
+    )
+    return rows, math.prod(lhs[i] for i in numbers.summed[0]), columns
+
+
 def is_memory_bound(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
     """Whether a dot of operands of these shapes is memory-bound: an outer product (the summed dimensions have one element), or
     products of a matrix with a vector (the own dimensions of one operand have one element)."""
-    own = [math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))]
-    return 1 in (*own, math.prod(lhs[i] for i in numbers.summed[0]))
+    return 1 in _extents(lhs, rhs, numbers)
 
 
 def is_compiled(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
     """Whether a dot of operands of these shapes is worth compiling (small_products.py). Of a batch, each product has to be."""
-    rows, columns = (
-        math.prod(shape[i] for i in numbers.own(side, len(shape))) for side, shape in enumerate((lhs, rhs))
-    )
-    terms = math.prod(lhs[i] for i in numbers.summed[0])
+    rows, terms, columns = _extents(lhs, rhs, numbers)
     return is_small(rows * math.prod(lhs[i] for i in numbers.batch[0]), terms, columns)
 
 
@@ -187,10 +191,8 @@ def dot(builder: GraphBuilder, lhs: int, rhs: int, numbers: DotDimensions) -> in
 
 
 def _is_row_times_matrix(lhs: Shape, rhs: Shape, numbers: DotDimensions) -> bool:
-    own = numbers.own(1, len(rhs))
-    rows, columns = math.prod(lhs[i] for i in numbers.own(0, len(lhs))), math.prod(rhs[i] for i in own)
-    terms = math.prod(lhs[i] for i in numbers.summed[0])
-    is_as_it_lies = (*numbers.batch[1], *numbers.summed[1], *own) == tuple(range(len(rhs)))
+    rows, terms, columns = _extents(lhs, rhs, numbers)
+    is_as_it_lies = (*numbers.batch[1], *numbers.summed[1], *numbers.own(1, len(rhs))) == tuple(range(len(rhs)))
     return rows == 1 and min(terms, columns) > 1 and is_as_it_lies and is_small(rows, terms, columns)
 
 

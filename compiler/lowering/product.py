@@ -78,6 +78,4 @@ def _is_loaded(steps: Trace) -> bool:
 
 def _is_computed(request: ElementRequest) -> bool:
     """Whether finding out where the element lies takes more than its position."""
-    return bool(request.guard) or any(
-        variable.source is not None for index in request.position for variable in index.variables
-    )
+    return bool(request.guard) or any(variable.source is not None for variable in request.variables)

@@ -30,6 +30,11 @@ class ElementRequest:
     position: tuple[Index, ...]
     guard: Guard = ()
 
+    @property
+    def variables(self) -> frozenset[Var]:
+        """The variables of the position."""
+        return frozenset(variable for index in self.position for variable in index.variables)
+
     def __hash__(self) -> int:  # positions cache their hashes
         return hash((self.node, self.position, self.guard))
 

@@ -9,7 +9,7 @@ op erf (`written_out`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -48,6 +48,21 @@ def prune(graph: Graph) -> Graph:
         operands = tuple(renamed[operand] for operand in node.operands)
         renamed[i] = builder.add(node.op, operands, node.shape, node.dtype, node.name, **node.attributes)
     return builder.finish(renamed[output] for output in graph.outputs)
+
+
+def replace_nodes(graph: Graph, replacement: Callable[[GraphBuilder, int, Sequence[int]], int | None]) -> Graph:
+    """The graph with some nodes replaced, without those that no output needs afterwards. replacement(builder, i, renamed): adds to
+    `builder` what stands for node i, and returns its index, or None if the node stays; `renamed` has the new index of each node
+    before it."""
+    builder = GraphBuilder(graph.name)
+    renamed: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        made = replacement(builder, i, renamed)
+        if made is None:
+            operands = tuple(renamed[operand] for operand in node.operands)
+            made = builder.add(node.op, operands, node.shape, node.dtype, node.name, **node.attributes)
+        renamed.append(made)
+    return prune(builder.finish(renamed[output] for output in graph.outputs))
 
 
 class _Rewriter:

@@ -50,7 +50,7 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
         steps = trace(graph, mapped_roots(graph, segment, mapping, row, inner), placement.stored_in(nest))
         for request, step in steps.steps.items():
             if isinstance(step, Apply):
-                variables = {variable for index in request.position for variable in index.variables}
+                variables = request.variables
                 # A number of the row is computed once per row, before its loops (lowering/values.py).
                 varying = elements if variables - {nest.row} else nest.rows if variables else 1
                 node = graph.nodes[request.node]

@@ -191,7 +191,7 @@ def has_expensive_numbers(graph: Graph, nest: Nest, stored: Callable[[int], bool
         steps = trace(graph, mapped_roots(graph, segment, mapping, Index.of_var(nest.row), inner), stored)
         numbers: set[ElementRequest] = set()
         for request, step in steps.steps.items():
-            variables = {variable for index in request.position for variable in index.variables}
+            variables = request.variables
             is_result = isinstance(step, LoadOwn) and request.node in here
             if request.guard or is_result or not variables <= {nest.row} or not numbers.issuperset(sources(step)):
                 continue

@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.graph import Graph, GraphBuilder, Node, Shape
 from ..ir.index_maps import Index, Var
 from ..ops.propagation import ElementRequest, Forward, LoadOwn
 from ..ops.table import build
+from ..passes.simplify import replace_nodes
 from ..targets.targets import GpuTarget, Target
 from .access import Trace, trace
 from .accumulators import accumulator_dtype
@@ -45,16 +46,15 @@ def single_rows_as_sums(graph: Graph, target: Target) -> Graph:
     graph stays."""
     if not isinstance(target, GpuTarget) or not any(_is_single_row(node) for node in graph.nodes):
         return graph
-    builder = GraphBuilder(graph.name)
-    renamed: list[int] = []
-    for node in graph.nodes:
-        operands = tuple(renamed[operand] for operand in node.operands)
-        if _is_single_row(node):
-            left, right = operands
-            renamed.append(_sum_of_terms(builder, left, right, node.shape))
-        else:
-            renamed.append(builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes)))
-    return builder.finish(renamed[output] for output in graph.outputs)
+
+    def replacement(builder: GraphBuilder, i: int, renamed: Sequence[int]) -> int | None:
+        node = graph.nodes[i]
+        if not _is_single_row(node):
+            return None
+        left, right = (renamed[operand] for operand in node.operands)
+        return _sum_of_terms(builder, left, right, node.shape)
+
+    return replace_nodes(graph, replacement)
 
 
 def _is_single_row(node: Node) -> bool:

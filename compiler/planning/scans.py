@@ -10,6 +10,7 @@ order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from ..ir.graph import Graph, GraphBuilder, Literal, Node, Shape
 from ..ops.attributes import window_of
 from ..ops.reference import prefix_of, reduce_identity
 from ..ops.table import build
-from ..passes.simplify import prune
+from ..passes.simplify import replace_nodes
 from ..targets.targets import GpuTarget, Target
 
 SHORTEST_SCAN = 16
@@ -49,22 +50,20 @@ def find_scans(graph: Graph, target: Target) -> Graph:
     split into parts if the target gains by it."""
     if not any(node.op in ("reduce_window", "scan") for node in graph.nodes):
         return graph
-    builder = GraphBuilder(graph.name)
-    renamed: list[int] = []
-    for node in graph.nodes:
+
+    def replacement(builder: GraphBuilder, i: int, renamed: Sequence[int]) -> int | None:
+        node = graph.nodes[i]
         operands = tuple(renamed[operand] for operand in node.operands)
-        made = None
         if node.op == "reduce_window":
-            made = _scan_of(builder, node, operands, target)
-        elif node.op == "slice" and (windows := _without_last(graph, node)) is not None:
+            return _scan_of(builder, node, operands, target)
+        if node.op == "slice" and (windows := _without_last(graph, node)) is not None:
             inputs = graph.nodes[node.operands[0]].operands
-            made = _scan_of(builder, windows, tuple(renamed[operand] for operand in inputs), target)
-        elif node.op == "scan":
-            made = _parted(builder, operands[0], operands[1], _attributes(node), target)
-        if made is None:
-            made = builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes))
-        renamed.append(made)
-    return prune(builder.finish(renamed[output] for output in graph.outputs))
+            return _scan_of(builder, windows, tuple(renamed[operand] for operand in inputs), target)
+        if node.op == "scan":
+            return _parted(builder, operands[0], operands[1], _attributes(node), target)
+        return None
+
+    return replace_nodes(graph, replacement)
 
 
 def _without_last(graph: Graph, node: Node) -> Node | None:

@@ -14,14 +14,14 @@ would go down several of them in order: the columns of variadic reductions, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..ir.graph import DType, Graph, GraphBuilder, Literal, Node
 from ..ops.reference import reduce_identity
 from ..ops.table import build
-from ..passes.simplify import prune
+from ..passes.simplify import replace_nodes
 from ..support.sequences import zip_strict
 from ..targets.targets import Target
 
@@ -63,16 +63,13 @@ def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDec
             decisions[i] = _decide_tall(name, *tall, operand, target)
     if not any(decision.parts > 1 for decision in decisions.values()):
         return graph, tuple(decisions.values())
-    builder = GraphBuilder(graph.name)
-    renamed: list[int] = []
-    for i, node in enumerate(graph.nodes):
+
+    def replacement(builder: GraphBuilder, i: int, renamed: Sequence[int]) -> int | None:
+        node, parts = graph.nodes[i], decisions[i].parts if i in decisions else 1
         operands = tuple(renamed[operand] for operand in node.operands)
-        parts = decisions[i].parts if i in decisions else 1
-        if parts > 1:
-            renamed.append(_Splitter(builder, node, operands, parts).result())
-        else:
-            renamed.append(builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes)))
-    return prune(builder.finish(renamed[output] for output in graph.outputs)), tuple(decisions.values())
+        return _Splitter(builder, node, operands, parts).result() if parts > 1 else None
+
+    return replace_nodes(graph, replacement), tuple(decisions.values())
 
 
 def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:

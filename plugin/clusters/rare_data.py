@@ -145,12 +145,14 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
     if node.op == "Cast":
         source, target = int(node.attr["SrcT"].type), int(node.attr["DstT"].type)
         return not on_gpu and source in _LARGEST and target in _INTEGER_BITS
-    known = node.op in _RESULTS or node.op in _SEARCHES or _is_relu_without_nan(node)
-    return known and int(node.attr["T"].type) in _LARGEST
+    return (_result_of(node) is not None or node.op in _SEARCHES) and int(node.attr["T"].type) in _LARGEST
 
 
-def _is_relu_without_nan(node: Any) -> bool:
-    return node.op == "Relu" and fused.is_of_normalization_in_inference(node)
+def _result_of(node: Any) -> Callable[[_Floats, list[str]], str] | None:
+    """What appends the nodes that compute an operator's result instead of the operator; None if it does so itself."""
+    if node.op == "Relu":
+        return _relu_without_nan if fused.is_of_normalization_in_inference(node) else None
+    return _RESULTS.get(node.op)
 
 
 def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str | list[str]:
@@ -160,10 +162,8 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
     """
     node = graph.nodes[index].proto
     prefix = f"{name}_rare"
-    if node.op in _RESULTS:
-        return _RESULTS[node.op](_Floats(function, prefix, int(node.attr["T"].type)), operands)
-    if _is_relu_without_nan(node):
-        return _relu_without_nan(_Floats(function, prefix, int(node.attr["T"].type)), operands)
+    if (result := _result_of(node)) is not None:
+        return result(_Floats(function, prefix, int(node.attr["T"].type)), operands)
     if node.op == "Cast":
         f = _Floats(function, prefix, int(node.attr["SrcT"].type))
         limit = 2.0 ** _INTEGER_BITS[int(node.attr["DstT"].type)]

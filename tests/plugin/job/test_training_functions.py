@@ -241,7 +241,7 @@ def test_traces_that_did_not_come_to_anything_are_bounded_and_those_that_did_are
 def measured(durations: Callable[[int, Arm], int], pairs: int) -> Program:
     """A program that has run so many complete or repeated pairs. durations: nanoseconds of a step, by its number and arm."""
     made = Program("train", "function", Settings(block_steps=10))
-    made.trains, made.lockstep = True, None
+    made.trains = True
     made.enter(ProgramPhase.STITCHED)
     step = 0
     while made.pairs_completed + made.pairs_interrupted < pairs:
