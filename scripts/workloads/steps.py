@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -42,6 +43,7 @@ class StepLog:
         self._losses: list[float] = []
         self._starts: list[float] = []
         self._seconds: list[float] = []
+        self._is_interrupted = False
 
     def __call__(self, step: Callable[[], float]) -> None:
         """Runs one step, which returns its loss, and notes it."""
@@ -50,12 +52,35 @@ class StepLog:
         self.note(start, time.monotonic() - start, loss)
 
     def note(self, start: float, seconds: float, loss: float) -> None:
-        """Notes a step that began at time.monotonic() `start` and took `seconds`."""
+        """Notes a step that began at time.monotonic() `start` and took `seconds`. Raises KeyboardInterrupt after Ctrl-C."""
         self._seconds.append(seconds)
         self._starts.append(start)
         self._losses.append(loss)
         if len(self._losses) % REPORT_EVERY == 1:
             self._report()
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def interrupted_between_steps(self) -> Iterator[None]:
+        """A context in which Ctrl-C raises KeyboardInterrupt at the end of the step, a second one at once.
+
+        If it is raised while TensorFlow asks an iterator's TensorShapes for their ranks, TensorFlow 2.15 takes them for unknown,
+        allocates too small a buffer, and writes the dimensions behind its end (SetOpAttrList in pywrap_tfe_src.cc): "free():
+        invalid next size", or a crash later. Some races lost a job to it.
+        """
+
+        def note(number: int, frame: Any) -> None:
+            self._is_interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            if signal.getsignal(signal.SIGINT) is note:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @property
     def count(self) -> int:
@@ -81,7 +106,7 @@ def step_log(path: str | None, quiet: bool = False) -> Iterator[StepLog]:
     """A context manager. Yields a StepLog, which is written to `path`, if given, at the end, also after Ctrl-C, which ends the job
     normally. quiet: print nothing."""
     log = StepLog(quiet)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), log.interrupted_between_steps():
         yield log
     log.end(path)
 
