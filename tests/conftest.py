@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from . import pace
-from .kept import remove_session_folder
+from .kept import keep_kernels, remove_session_folder
 
 # How long an example takes says what the machine does beside it; nothing here is a timed test.
 settings.register_profile("stitchfleet", deadline=None)
@@ -23,6 +23,12 @@ REASONS = {
     "costly": f"costly, and this machine is slow (tests/pace.py; {pace.VARIABLE}=1 runs them)",
     "not asked for": "not asked for",
 }
+
+
+@pytest.fixture
+def kept_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that the program compiles in this process are kept from run to run."""
+    keep_kernels(monkeypatch)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+
+import pytest
+
+from stitchfleet.compiler.toolchain.host import Toolchain
 
 
 def kept(
@@ -39,6 +44,18 @@ def kept(
         source.unlink()
     library.replace(path)
     return path
+
+
+def keep_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps what the program itself compiles in this process, whatever cache it has."""
+    own = Toolchain.build
+
+    def build(toolchain: Toolchain, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
+        identity = "\n".join([toolchain.identity, *extra])
+        library = kept(source.read_text(), identity, source.name, lambda text, made: own(toolchain, text, made, extra))
+        shutil.copyfile(library, output)
+
+    monkeypatch.setattr(Toolchain, "build", build)
 
 
 @lru_cache(maxsize=1)

@@ -26,6 +26,8 @@ from ...broken_kernels.broken_kernels import break_kernels
 from ..library import Maker, bias_residual, gelu, softmax
 from ..native import toolchain
 
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+
 QUICK = CheckOptions(regimes=(Regime.NORMAL,))
 
 

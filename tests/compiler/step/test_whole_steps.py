@@ -21,6 +21,8 @@ from stitchfleet.compiler.targets.targets import CPU, V100, Target
 from ..emulated import build_all
 from ..planning.test_plan import check_phases
 
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hlo"
 QUICK = ("crnn", "dien-infer")
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.hlo"))

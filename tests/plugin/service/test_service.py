@@ -28,6 +28,9 @@ from ..conftest import Plugin
 Array = np.ndarray[Any, Any]
 
 
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+
+
 @pytest.fixture(scope="module")
 def request_of(plugin: Plugin) -> Callable[..., CompileRequest]:
     """The request that a function's stitch op makes for a kernel; `compute` has one cluster. Each asks once in a process."""

@@ -32,6 +32,8 @@ from ... import library
 from ...library import Maker
 from ...native import Built, KeptToolchain, complaint, toolchain
 
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+
 QUICK = CheckOptions(regimes=(Regime.NORMAL,))
 
 
