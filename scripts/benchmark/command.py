@@ -159,7 +159,7 @@ def build_parser() -> argparse.ArgumentParser:
         const="all",
         metavar="A,B",
         help="instead of workloads, models of public packages (scripts/zoo), in an environment of their own, which is made first "
-        f"(3 GB); all, list, or some. Other defaults: {_OF_ZOO}",
+        f"(3 GB); all, list, or some. Defaults then: {' '.join(f'--{name} {value}' for name, value in _OF_ZOO.items())}",
     )
     parser.add_argument(
         "--contestants",
