@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from stitchfleet.compiler.toolchain.host import Toolchain
+
 from . import pace
-from .kept import keep_kernels, remove_session_folder
+from .kept import build_kept, remove_session_folder
 
 # How long an example takes says what the machine does beside it; nothing here is a timed test.
 settings.register_profile("stitchfleet", deadline=None)
@@ -28,7 +30,7 @@ REASONS = {
 @pytest.fixture
 def kept_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that the program compiles in this process are kept from run to run."""
-    keep_kernels(monkeypatch)
+    monkeypatch.setattr(Toolchain, "build", build_kept)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

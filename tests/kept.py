@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import pytest
-
 from stitchfleet.compiler.toolchain.host import Toolchain
 
 
@@ -46,16 +44,14 @@ def kept(
     return path
 
 
-def keep_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps what the program itself compiles in this process, whatever cache it has."""
-    own = Toolchain.build
+_build = Toolchain.build
 
-    def build(toolchain: Toolchain, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
-        identity = "\n".join([toolchain.identity, *extra])
-        library = kept(source.read_text(), identity, source.name, lambda text, made: own(toolchain, text, made, extra))
-        shutil.copyfile(library, output)
 
-    monkeypatch.setattr(Toolchain, "build", build)
+def build_kept(toolchain: Toolchain, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
+    """Toolchain.build, of a library that may be there already."""
+    identity = "\n".join((toolchain.identity, *extra))
+    library = kept(source.read_text(), identity, source.name, lambda text, made: _build(toolchain, text, made, extra))
+    shutil.copyfile(library, output)
 
 
 @lru_cache(maxsize=1)

@@ -23,7 +23,7 @@ ALWAYS_PARALLEL: Final = 0
 REVERSED: Final = 1
 AS_THE_POOL: Final = 2
 """Kinds of runtimes that test_runtime.c can make: one that always uses all threads, one that runs the tasks one by one in
-reverse order, and one that shares work as a job's thread pool does."""
+reverse order, and one that shares work and treats subnormals as a job's thread pool does."""
 
 
 @lru_cache(maxsize=1)
@@ -40,6 +40,7 @@ def _test_runtime() -> ctypes.CDLL:
     library.stitch_test_runtime_calls.argtypes = [ctypes.c_void_p]
     library.stitch_test_runtime_delete.argtypes = [ctypes.c_void_p]
     library.stitch_test_copy.restype = None
+    library.stitch_test_run_flushed.restype = None
     return library
 
 
@@ -171,7 +172,7 @@ class Prepared:
 
     def call(self) -> None:
         """Runs the kernel once."""
-        self._function(self._given, self._results, self._scratch, self._runtime)
+        self._library.stitch_test_run_flushed(self._function, self._given, self._results, self._scratch, self._runtime)
 
     def __enter__(self) -> Prepared:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +22,7 @@ from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, CpuTarget, Target
 from stitchfleet.compiler.toolchain.host import Toolchain, find_toolchain
 
-from ..kept import kept
+from ..kept import build_kept, kept
 from .runner import runner
 
 # Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
@@ -45,12 +44,7 @@ class Built:
 class KeptToolchain(Toolchain):
     """A compiler whose libraries are kept (tests/kept.py)."""
 
-    def build(self, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
-        def compile_to(source: Path, library: Path) -> None:
-            super(KeptToolchain, self).build(source, library, extra)
-
-        identity = "\n".join((self.identity, *extra))
-        shutil.copyfile(kept(source.read_text(), identity, source.name, compile_to), output)
+    build = build_kept
 
 
 @lru_cache(maxsize=1)
