@@ -25,7 +25,7 @@ from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
-from . import rare_data
+from . import addends, rare_data
 from .demands import GATHERS, add_demand, add_zeros, batch_dims, both
 
 FUNCTION = "stitchfleet_body"
@@ -57,8 +57,8 @@ class BodyBuilder:
         self._is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
 
     def fallback(self, results: list[Port], result_types: tuple[int, ...], handles: frozenset[int]) -> bytes:
-        """The members unchanged, as a serialized FunctionDefLibrary of one function. result_types: DataType numbers. handles:
-        positions of the arguments that are variables' handles."""
+        """The members unchanged (but for the order of addends: addends.py), as a serialized FunctionDefLibrary of one function.
+        result_types: DataType numbers. handles: positions of the arguments that are variables' handles."""
         types = [DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
         library, function = self._begin(types, result_types)
         if self._is_on_gpu:
@@ -82,7 +82,15 @@ class BodyBuilder:
             if i in whole:
                 proto, inputs = whole[i].original, list(whole[i].inputs)
             _copy_node(node, proto, self.names[i])
-            node.input.extend(source(port) for port in inputs)
+            if addends.depend_on_order(proto):
+                inputs = addends.in_order(self.graph, i)
+                held = [port.node not in self.names for port in inputs]
+                own = [port.node in self.names and addends.is_fresh(self.graph, port) for port in inputs]
+                operands = [source(port) for port in inputs]
+                node.input.extend(addends.keep_order(function, self.names[i], proto, operands, held, own))
+                node.attr["N"].i = len(node.input)
+            else:
+                node.input.extend(source(port) for port in inputs)
             if handles:
                 inside = [self.names[source] for source in self.graph.nodes[i].control if source in self.names]
                 node.input.extend(f"^{name}" for name in sorted(set(inside)))

@@ -114,7 +114,7 @@ def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begi
     assert in_turn.result == run_plain("streams.py").result
 
 
-@pytest.mark.parametrize("script", ["normalized.py", "callables.py", slow("graph_fit.py"), "calls.py"])
+@pytest.mark.parametrize("script", ["normalized.py", "callables.py", slow("graph_fit.py"), "calls.py", "sums.py"])
 def test_until_a_kernel_runs_every_number_is_the_plain_graphs_own(
     run_job: RunJob, run_plain: RunJob, script: str
 ) -> None:

@@ -1,0 +1,89 @@
+"""The order in which TensorFlow's AddN adds up, which its place in the graph decides.
+
+AddN (aggregate_ops.cc in TensorFlow's core/kernels) adds from left to right, but begins with the first operand whose buffer it may
+write over: it exchanges that one with the first. An operand's buffer may be written over if there is no other reference to it. In a
+fallback the caller holds all arguments, so that AddN would begin with another operand there than in the job's own graph, and a sum of
+three and more would differ in the last place. There the order of the job's graph is kept: that of the operands' names, by which
+Grappler sorts them (Canonicalize in common_subgraph_elimination.cc) in its last pass, after ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stitchfleet.compiler.support.sequences import zip_strict
+
+from ..graph.placed_graph import PlacedGraph, Port
+
+SUM = "AddN"
+_HELD = frozenset(
+    ("Const", "_Arg", "Placeholder", "ReadVariableOp", "VariableV2", "TensorListGetItem", "Split", "SplitV", "Unpack")
+)
+"""Operators whose results share a buffer that stays: a constant's, an argument's, a variable's, a list's, a part of a larger one."""
+_PASSED_ON = frozenset(
+    (
+        "Identity",
+        "Reshape",
+        "ExpandDims",
+        "Squeeze",
+        "StopGradient",
+        "Snapshot",
+        "Switch",
+        "Enter",
+        "Exit",
+        "NextIteration",
+    )
+)
+"""Operators whose first result is their first operand's buffer."""
+
+
+def depend_on_order(node: Any) -> bool:
+    """Whether a node is a sum of three and more. node: a NodeDef."""
+    return bool(node.op == SUM and node.attr["N"].i > 2)
+
+
+def in_order(graph: PlacedGraph, index: int) -> list[Port]:
+    """The operands of a SUM in the order in which TensorFlow's kernel adds them up in the job's own graph. Where this depends on
+    what has run before (an operand with a second reader), the operand is taken for one that is still read."""
+    node = graph.nodes[index]
+    texts = [text for text in node.proto.input if not text.startswith("^")]
+    inputs = [port for _, port in sorted(zip_strict(texts, node.inputs), key=lambda operand: operand[0])]
+    first = next((k for k, port in enumerate(inputs) if is_own(graph, port)), 0)
+    inputs[0], inputs[first] = inputs[first], inputs[0]
+    return inputs
+
+
+def keep_order(
+    function: Any, name: str, node: Any, operands: Sequence[str], held: Sequence[bool], own: Sequence[bool]
+) -> list[str]:
+    """The operands with which a SUM in a FunctionDef adds up `operands` in their order. Appends a sum of the first ones if it would
+    begin with another one.
+
+    name: of the sum; node: its NodeDef. held, own: for each operand, whether somebody else certainly refers to its buffer there,
+    and whether certainly nobody does.
+    """
+    if own[0] or all(held):
+        return list(operands)
+    # Two addends may change places, and of more that are all held the first one is the first.
+    count = max(2, next(k for k, is_held in enumerate(held) if not is_held))
+    begun = function.node_def.add(name=f"{name}_begun", op=SUM, input=operands[:count])
+    begun.attr["T"].type, begun.attr["N"].i = node.attr["T"].type, count
+    return [f"{begun.name}:sum:0", *operands[count:]]
+
+
+def is_own(graph: PlacedGraph, port: Port) -> bool:
+    """Whether nothing but its only reader refers to a port's buffer."""
+    while True:
+        readers = sum(output == port.index for _, output in graph.consumers[port.node])
+        node = graph.nodes[port.node]
+        if readers != 1 or node.op in _HELD:
+            return False
+        if node.op not in _PASSED_ON:
+            return True
+        port = node.inputs[0]
+
+
+def is_fresh(graph: PlacedGraph, port: Port) -> bool:
+    """Whether a port's buffer is its operator's own, and nothing but its only reader refers to it."""
+    return graph.nodes[port.node].op not in _PASSED_ON and is_own(graph, port)
