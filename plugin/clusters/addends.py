@@ -21,20 +21,8 @@ _HELD = frozenset(
     ("Const", "_Arg", "Placeholder", "ReadVariableOp", "VariableV2", "TensorListGetItem", "Split", "SplitV", "Unpack")
 )
 """Operators whose results share a buffer that stays: a constant's, an argument's, a variable's, a list's, a part of a larger one."""
-_PASSED_ON = frozenset(
-    (
-        "Identity",
-        "Reshape",
-        "ExpandDims",
-        "Squeeze",
-        "StopGradient",
-        "Snapshot",
-        "Switch",
-        "Enter",
-        "Exit",
-        "NextIteration",
-    )
-)
+_LOOPS = frozenset(("Switch", "Enter", "Exit", "NextIteration"))
+_PASSED_ON = _LOOPS | {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "Snapshot"}
 """Operators whose first result is their first operand's buffer."""
 
 

@@ -70,16 +70,16 @@ class StepLog:
         invalid next size", or a crash later. Some races lost a job to it.
         """
 
-        def note(number: int, frame: Any) -> None:
+        def interrupt(number: int, frame: Any) -> None:
             self._is_interrupted = True
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, note)
+            signal.signal(signal.SIGINT, interrupt)
         try:
             yield
         finally:
-            if signal.getsignal(signal.SIGINT) is note:
+            if signal.getsignal(signal.SIGINT) is interrupt:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @property
