@@ -15,6 +15,7 @@ from typing import Any
 from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..graph.placed_graph import PlacedGraph, Port
+from ..graph.tf_ops import RULES
 
 SUM = "AddN"
 _HELD = frozenset(
@@ -22,8 +23,7 @@ _HELD = frozenset(
 )
 """Operators whose results share a buffer that stays: a constant's, an argument's, a variable's, a list's, a part of a larger one."""
 _LOOPS = frozenset(("Switch", "Enter", "Exit", "NextIteration"))
-_PASSED_ON = _LOOPS | {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "Snapshot"}
-"""Operators whose first result is their first operand's buffer."""
+"""Operators of control flow that pass their first operand's buffer on."""
 
 
 def depend_on_order(node: Any) -> bool:
@@ -37,7 +37,7 @@ def in_order(graph: PlacedGraph, index: int) -> list[Port]:
     node = graph.nodes[index]
     texts = [text for text in node.proto.input if not text.startswith("^")]
     inputs = [port for _, port in sorted(zip_strict(texts, node.inputs), key=lambda operand: operand[0])]
-    first = next((k for k, port in enumerate(inputs) if is_own(graph, port)), 0)
+    first = next((k for k, port in enumerate(inputs) if _is_own(graph, port)), 0)
     inputs[0], inputs[first] = inputs[first], inputs[0]
     return inputs
 
@@ -60,18 +60,23 @@ def keep_order(
     return [f"{begun.name}:sum:0", *operands[count:]]
 
 
-def is_own(graph: PlacedGraph, port: Port) -> bool:
+def is_fresh(graph: PlacedGraph, port: Port) -> bool:
+    """Whether a port's buffer is its operator's own, and nothing but its only reader refers to it."""
+    return not _passes_on(graph.nodes[port.node].op) and _is_own(graph, port)
+
+
+def _is_own(graph: PlacedGraph, port: Port) -> bool:
     """Whether nothing but its only reader refers to a port's buffer."""
     while True:
         readers = sum(output == port.index for _, output in graph.consumers[port.node])
         node = graph.nodes[port.node]
         if readers != 1 or node.op in _HELD:
             return False
-        if node.op not in _PASSED_ON:
+        if not _passes_on(node.op):
             return True
         port = node.inputs[0]
 
 
-def is_fresh(graph: PlacedGraph, port: Port) -> bool:
-    """Whether a port's buffer is its operator's own, and nothing but its only reader refers to it."""
-    return graph.nodes[port.node].op not in _PASSED_ON and is_own(graph, port)
+def _passes_on(op: str) -> bool:
+    """Whether an operator's result is its first operand's buffer."""
+    return op in _LOOPS or (op in RULES and RULES[op].free)
