@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..graph.tf_ops import is_compiled_by_xla
+from ..native.library import PASSES
+from .passes import passes_of
 
 MARK_OPTIMIZER = "stitchfleet_arm_mark"
 """The optimizer's name, as native/graph/arm_mark.cc registers it."""
@@ -21,27 +23,29 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of a body: the program's name, the generation of the stitched graph, and the function's name."""
+    """The mark of a body: the program's name, the generation of the stitched graph, the function's name, and in how many passes
+    TensorFlow optimizes the body (passes.py)."""
 
     program: str
     generation: int
     function: str
+    passes: int = PASSES
 
     def encode(self) -> str:
-        """The mark as text of three lines, which `decode` reads."""
-        return f"{self.generation}\n{self.function}\n{self.program}"
+        """The mark as text of four lines, which `decode` reads."""
+        return f"{self.generation}\n{self.passes}\n{self.function}\n{self.program}"
 
     @classmethod
     def decode(cls, text: str) -> Mark:
         """The mark that `encode` wrote as `text`. Raises ValueError for any other text."""
-        generation, function, program = text.split("\n", 2)
-        return cls(program, int(generation), function)
+        generation, passes, function, program = text.split("\n", 3)
+        return cls(program, int(generation), function, int(passes))
 
 
 def mark_calls(graph: Any, program: str, generation: int) -> int:
     """Marks each call node of a GraphDef as the stitched arm's, in place. Returns the number of nodes changed.
 
-    Functions that XLA compiles as a whole are left alone, and so are calls that are already marked (TensorFlow offers a graph twice).
+    Functions that XLA compiles as a whole are left alone, and so are calls that are already marked.
     """
     from tensorflow.core.protobuf import config_pb2
 
@@ -54,7 +58,7 @@ def mark_calls(graph: Any, program: str, generation: int) -> int:
         optimizers = config.graph_options.rewrite_options.custom_optimizers
         if any(optimizer.name == MARK_OPTIMIZER for optimizer in optimizers):
             continue
-        mark = Mark(program, generation, node.attr["f"].func.name)
+        mark = Mark(program, generation, node.attr["f"].func.name, passes_of(config))
         optimizers.add(name=MARK_OPTIMIZER).parameter_map[_PARAMETER].s = mark.encode().encode()
         node.attr["config_proto"].s = config.SerializeToString(deterministic=True)
         changed += 1

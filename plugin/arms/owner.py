@@ -13,6 +13,8 @@ class Owner(Protocol):
     """"function" or "session"."""
     generation: int
     """The generation of its stitched graph."""
+    passes: int
+    """A session's: in how many passes TensorFlow optimizes its graph (passes.py)."""
     trains: bool
     """Whether one of its graphs is that of a training function (training.py)."""
     steps_per_collective: int

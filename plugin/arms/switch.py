@@ -16,6 +16,7 @@ from typing import Any
 from ..base.wrapping import wrap
 from ..versions.places import TraceCall
 from .owner import Owner
+from .passes import passes_of
 
 
 class Arm(enum.IntEnum):
@@ -52,6 +53,15 @@ def current() -> tuple[Owner | None, Arm]:
     return _thread.program, _thread.arm
 
 
+def passes() -> int:
+    """In how many passes TensorFlow optimizes the program's own graph that is being offered on this thread (passes.py)."""
+    if _thread.program is not None and _thread.program.kind == "session":
+        return _thread.program.passes
+    from tensorflow.core.protobuf import config_pb2
+
+    return passes_of(config_pb2.ConfigProto.FromString(_function_options().config_proto_serialized or b""))
+
+
 def executor_name() -> str:
     """A name of the executor that TensorFlow builds on this thread: unique in the process, equal in both arms; "" if no traced
     function is being called.
@@ -63,10 +73,16 @@ def executor_name() -> str:
     trace_call, *arguments = _thread.call
     from tensorflow.python.eager import context
 
-    here = context.context()
-    options = here.function_call_options if _thread.options is None else _thread.options
-    text = repr((here.device_name, options.executor_type, options.config_proto_serialized))
+    options = _function_options()
+    text = repr((context.context().device_name, options.executor_type, options.config_proto_serialized))
     return f"{trace_call.name(*arguments)}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _function_options() -> Any:
+    """The user's own FunctionCallOptions on this thread."""
+    from tensorflow.python.eager import context
+
+    return context.context().function_call_options if _thread.options is None else _thread.options
 
 
 class RunningStep:

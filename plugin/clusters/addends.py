@@ -3,18 +3,15 @@
 AddN (aggregate_ops.cc in TensorFlow's core/kernels) adds from left to right, but begins with the first operand whose buffer it may
 write over: it exchanges that one with the first. An operand's buffer may be written over if there is no other reference to it. In a
 fallback the caller holds all arguments, so that AddN would begin with another operand there than in the job's own graph, and a sum of
-three and more would differ in the last place. There the order of the job's graph is kept: that of the operands' names, by which
-Grappler sorts them (Canonicalize in common_subgraph_elimination.cc) in its last pass, after ours.
+three and more would differ in the last place. There the order of the job's graph is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from stitchfleet.compiler.support.sequences import zip_strict
-
-from ..graph.placed_graph import PlacedGraph, Port
+from ..graph.placed_graph import PlacedGraph, Port, small_constant
 from ..graph.tf_ops import RULES
 
 SUM = "AddN"
@@ -24,6 +21,8 @@ _HELD = frozenset(
 """Operators whose results share a buffer that stays: a constant's, an argument's, a variable's, a list's, a part of a larger one."""
 _LOOPS = frozenset(("Switch", "Enter", "Exit", "NextIteration"))
 """Operators of control flow that pass their first operand's buffer on."""
+_REDUCTIONS = frozenset(("Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"))
+"""Operators that pass their first operand's buffer on if there is nothing to reduce (reduction_ops_common.h)."""
 
 
 def depend_on_order(node: Any) -> bool:
@@ -31,12 +30,16 @@ def depend_on_order(node: Any) -> bool:
     return bool(node.op == SUM and node.attr["N"].i > 2)
 
 
+def come_from_within(graph: PlacedGraph, index: int, members: Collection[int]) -> bool:
+    """Whether the buffers of all operands of a SUM certainly are results of `members`. Then TensorFlow's kernel adds up in the same
+    order in a function of the members as in the job's own graph."""
+    return all(_source(graph, port, members).node in members for port in graph.nodes[index].inputs)
+
+
 def in_order(graph: PlacedGraph, index: int) -> list[Port]:
     """The operands of a SUM in the order in which TensorFlow's kernel adds them up in the job's own graph. Where this depends on
     what has run before (an operand with a second reader), the operand is taken for one that is still read."""
-    node = graph.nodes[index]
-    texts = [text for text in node.proto.input if not text.startswith("^")]
-    inputs = [port for _, port in sorted(zip_strict(texts, node.inputs), key=lambda operand: operand[0])]
+    inputs = list(graph.nodes[index].inputs)
     first = next((k for k, port in enumerate(inputs) if _is_own(graph, port)), 0)
     inputs[0], inputs[first] = inputs[first], inputs[0]
     return inputs
@@ -62,7 +65,7 @@ def keep_order(
 
 def is_fresh(graph: PlacedGraph, port: Port) -> bool:
     """Whether a port's buffer is its operator's own, and nothing but its only reader refers to it."""
-    return not _passes_on(graph.nodes[port.node].op) and _is_own(graph, port)
+    return not _passes_on(graph, port.node) and _is_own(graph, port)
 
 
 def _is_own(graph: PlacedGraph, port: Port) -> bool:
@@ -72,11 +75,22 @@ def _is_own(graph: PlacedGraph, port: Port) -> bool:
         node = graph.nodes[port.node]
         if readers != 1 or node.op in _HELD:
             return False
-        if not _passes_on(node.op):
+        if not _passes_on(graph, port.node):
             return True
         port = node.inputs[0]
 
 
-def _passes_on(op: str) -> bool:
-    """Whether an operator's result is its first operand's buffer."""
+def _source(graph: PlacedGraph, port: Port, members: Collection[int]) -> Port:
+    """The port whose buffer a port's is, or the first one on the way to it that is not among the results of `members`."""
+    while port.node in members and _passes_on(graph, port.node):
+        port = graph.nodes[port.node].inputs[0]
+    return port
+
+
+def _passes_on(graph: PlacedGraph, index: int) -> bool:
+    """Whether a node's result is its first operand's buffer. A reduction whose axes are computed is taken for one that has none: it
+    is the gradient of an operand that may have been broadcast, and mostly has not."""
+    op = graph.nodes[index].op
+    if op in _REDUCTIONS:
+        return small_constant(graph, index, 1) is None
     return op in _LOOPS or (op in RULES and RULES[op].free)

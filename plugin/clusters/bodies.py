@@ -82,7 +82,7 @@ class BodyBuilder:
             if i in whole:
                 proto, inputs = whole[i].original, list(whole[i].inputs)
             _copy_node(node, proto, self.names[i])
-            if addends.depend_on_order(proto):
+            if addends.depend_on_order(proto) and not addends.come_from_within(self.graph, i, self.names):
                 inputs = addends.in_order(self.graph, i)
                 held = [port.node not in self.names for port in inputs]
                 own = [port.node in self.names and addends.is_fresh(self.graph, port) for port in inputs]

@@ -10,7 +10,6 @@ from ..base.dtypes import DT_RESOURCE
 from ..graph import fused
 from ..graph.control_flow import topological_order
 from ..graph.placed_graph import PlacedGraph, Port, device_type
-from ..graph.tf_ops import MAX_CONST_BYTES
 from .clusters import Cluster
 
 STITCH_OP = "StitchfleetStitch"
@@ -38,45 +37,6 @@ def drop_reserve_spaces(graph: Any) -> int:
             node.input[5] = node.input[3]  # reserve_space_1, of the same dtype
             dropped += 1
     return dropped
-
-
-def free_constants(graph: Any) -> int:
-    """Moves the control inputs of constants to their consumers. Changes `graph` in place; returns the number of constants freed.
-
-    A constant made under `tf.control_dependencies` waits for nodes that it does not depend on, and so separates the clusters before
-    and after it. Order and deadness do not change, since the consumers wait instead. Constants that a Merge reads are left alone: it
-    takes the operand that is alive, so a branch's constant must stay dead with its branch. A graph with loop frames is left alone:
-    there control inputs place a constant in its frame.
-    """
-    if any(node.op in ("Enter", "RefEnter") for node in graph.node):
-        return 0
-    merged = {name.partition(":")[0] for node in graph.node if node.op in ("Merge", "RefMerge") for name in node.input}
-    waits = {
-        node.name: list(node.input)
-        for node in graph.node
-        if node.op == "Const"
-        and node.input
-        and node.name not in merged
-        and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
-    }
-    if not waits:
-        return 0
-    for node in graph.node:
-        if node.name in waits:
-            del node.input[:]
-            continue
-        sources = {name.lstrip("^").partition(":")[0] for name in node.input} & waits.keys()
-        inherited: list[str] = []
-        while sources:  # a constant may have waited for another
-            source = sources.pop()
-            for name in waits[source]:
-                if name[1:] in waits:
-                    sources.add(name[1:])
-                else:
-                    inherited.append(name)
-        present = set(node.input)
-        node.input.extend(name for name in sorted(set(inherited)) if name not in present)
-    return len(waits)
 
 
 def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collection[str] = ()) -> Any:

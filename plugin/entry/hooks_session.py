@@ -20,6 +20,7 @@ import weakref
 from typing import Any
 
 from ..arms import switch
+from ..arms.passes import passes_of
 from ..arms.switch import SESSION_MARK, Arm
 from ..base.containment import contained
 from ..base.wrapping import wrap
@@ -228,6 +229,8 @@ class _SessionSteps:
         if executor not in self._seen_executors:
             self._seen_executors.add(executor)
             ticket.counted = False
+            if session._config is not None:
+                ticket.program.passes = passes_of(session._config)
         return ticket
 
     def _begun(self, session: Any, names: tuple[str, ...]) -> Ticket | None:

@@ -6,6 +6,7 @@ apply_ops          formulas of fused optimizer operators; fused: splits operator
 memory_bound       memory-bound matrix products, which a cluster may have; small_products: and small ones in loops
 batch_products, convolution_gradients: give batches of matrix products, and gradients of convolutions, a second kernel, of which
                    the faster one computes them
+constants          frees constants of what they wait for, and drops those that are not read
 einsums            makes transposes and matrix products of einsums
 node_defs          copies and replaces NodeDefs
 trains             whether a graph is that of a training function; model_fingerprint: which model it computes

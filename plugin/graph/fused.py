@@ -2,6 +2,7 @@
 operators run.
 
     _UnaryOpsComposition   several unary operators in sequence
+    _MklSwish              x * sigmoid(x); _MklFusedMish: x * tanh(softplus(x))
     _FusedBatchNormEx      a batch normalization, with a sum and an activation
     _FusedMatMul           a product, with a bias and an activation, if a cluster may have the product
 
@@ -13,7 +14,7 @@ graph outside of its clusters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ _ORIGINAL = "_stitchfleet_fused"
 """Attribute of an operator's last part, which has the operator's name: the operator's serialized NodeDef."""
 _PARTS = "_stitchfleet_parts"
 """Attribute of the last part: the names of the other parts, in their order."""
+_TIMES_OPERAND: Final = {"_MklSwish": ("Sigmoid",), "_MklFusedMish": ("Softplus", "Tanh")}
+"""An operator that multiplies its operand by what a sequence of unary operators makes of it -> the sequence."""
 _NORMALIZATION_OUTPUTS = range(1, 6)
 """Outputs of _FusedBatchNormEx that are those of the normalization itself: its moments, and the operands of its gradient."""
 
@@ -34,7 +37,9 @@ def take_apart(graph: Any) -> int:
     count = 0
     for node in list(graph.node):
         if node.op == "_UnaryOpsComposition":
-            _take_composition_apart(graph, node)
+            _take_sequence_apart(graph, node, [op.decode() for op in node.attr["op_names"].list.s])
+        elif node.op in _TIMES_OPERAND:
+            _take_sequence_apart(graph, node, [*_TIMES_OPERAND[node.op], "Mul"])
         elif node.op == "_FusedBatchNormEx" and _can_take_normalization_apart(node):
             norm = _take_normalization_apart(graph, node)
             moved.update({f"{node.name}:{output}": f"{norm}:{output}" for output in _NORMALIZATION_OUTPUTS})
@@ -48,12 +53,12 @@ def take_apart(graph: Any) -> int:
     return count
 
 
-def _take_composition_apart(graph: Any, node: Any) -> None:
-    ops = [op.decode() for op in node.attr["op_names"].list.s]
+def _take_sequence_apart(graph: Any, node: Any, ops: Sequence[str]) -> None:
+    """Splits an operator of one operand into a sequence. A Mul at its end multiplies by the operand."""
     dtype = node.attr["T"].type
     original = node.SerializeToString(deterministic=True)
     control = [name for name in node.input if name.startswith("^")]
-    source = node.input[0]
+    operand = source = node.input[0]
     parts = []
     for position, op in enumerate(ops[:-1]):
         part = graph.node.add(
@@ -62,7 +67,8 @@ def _take_composition_apart(graph: Any, node: Any) -> None:
         part.attr["T"].type = dtype
         source, control = part.name, []
         parts.append(part.name)
-    _become_last_part(node, ops[-1], [source, *control], original, parts)
+    others = [operand] if ops[-1] == "Mul" else []
+    _become_last_part(node, ops[-1], [source, *others, *control], original, parts)
 
 
 def _can_take_normalization_apart(node: Any) -> bool:
@@ -200,7 +206,9 @@ def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = 
         if read_outside - moved.keys():
             continue
         first, *others = (*parts, last)
-        inputs = [*graph.nodes[first].inputs, *(port for other in others for port in graph.nodes[other].inputs[1:])]
+        inputs = [*graph.nodes[first].inputs]
+        if original.op not in _TIMES_OPERAND:
+            inputs += [port for other in others for port in graph.nodes[other].inputs[1:]]
         yield Fused(original, last, parts, tuple(inputs), {Port(last, 0): 0, **moved})
 
 

@@ -136,7 +136,7 @@ class Job:
         self._worker: threading.Thread | None = None
         HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
         if native is not None:
-            native.set_rewrite(self.stitcher.offered)
+            native.set_rewrite(self.stitcher.offered, self.stitcher.passes)
             native.enable(settings.mode != "fallback")
             self.stitcher.mark_of_offered = native.arm_mark
             self.stitcher.refusal_of_operator = native.refusal_of_operator

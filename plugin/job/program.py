@@ -29,6 +29,7 @@ from ..arms.schedule import Course, Schedule
 from ..arms.switch import Arm
 from ..base.settings import Settings
 from ..clusters.clusters import ClusterPlan
+from ..native.library import PASSES
 from .lockstep import Lockstep
 
 
@@ -146,6 +147,7 @@ class Program:
         self.reason = ""
         """Why it is PLAIN or REVERTED, as text for people."""
         self.generation = 0
+        self.passes = PASSES
         self.lock = threading.RLock()
         """Held while a step is begun or booked, since several threads may run one program's steps."""
         self.steps = 0

@@ -57,6 +57,8 @@ PROGRESS_SECONDS = 20
 
 Rewrite: TypeAlias = "Callable[[bytes, list[str]], bytes | None]"
 """Maps (a serialized GraphDef, names of nodes that must stay) to the new GraphDef, serialized, or None to leave it as it is."""
+PASSES: Final = 2
+"""In how many passes TensorFlow optimizes a graph if nothing else is asked for."""
 
 
 class NativeBuildError(Exception):
@@ -375,6 +377,7 @@ class KernelDescription(ctypes.Structure):
 
 _REWRITE = ctypes.CFUNCTYPE(
     ctypes.c_int,
+    ctypes.c_int,
     ctypes.c_void_p,
     ctypes.c_size_t,
     ctypes.c_char_p,
@@ -430,11 +433,14 @@ class NativeLibrary:
         load(str(self.path))
         load(str(self.path.with_name(GPU_LIBRARY)))
 
-    def set_rewrite(self, rewrite: Rewrite) -> None:
-        """Calls `rewrite` from now on with each placed graph that TensorFlow offers. If it raises an exception, the graph stays."""
+    def set_rewrite(self, rewrite: Rewrite, passes: Callable[[], int] = lambda: PASSES) -> None:
+        """Calls `rewrite` from now on with each placed graph that TensorFlow has optimized. If it raises an exception, the graph
+        stays. passes: in how many passes TensorFlow optimizes the graph that is being offered on this thread (arms/passes.py)."""
 
-        def offered(data: int, size: int, preserve: bytes, out: object, out_size: object) -> int:
+        def offered(number: int, data: int, size: int, preserve: bytes, out: object, out_size: object) -> int:
             try:
+                if number < passes():
+                    return 1
                 changed = rewrite(ctypes.string_at(data, size), preserve.decode().split("\n"))
                 if changed is None:
                     return 1

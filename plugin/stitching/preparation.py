@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arms import random_streams
 from ..clusters import rewrite
-from ..graph import batch_products, convolution_gradients, einsums, fused, memory_bound, small_products
+from ..graph import batch_products, constants, convolution_gradients, einsums, fused, memory_bound, small_products
 from ..graph.node_defs import RefusalOf
 from ..while_loops import invariants, products, reads
 
@@ -47,7 +47,7 @@ def prepare(
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
-    rewrite.free_constants(graph)
+    constants.free_constants(graph)
     freed = invariants.free_invariants(graph)
     hoisted = reads.hoist_reads(graph)
     rows = products.hoist_products(graph, refusal_of)

@@ -22,12 +22,14 @@ from ..clusters.collectives_first import hand_on_first
 from ..clusters.step_blocks import make_step_graph
 from ..clusters.step_graph import StepGraph
 from ..clusters.updates import VARIABLE_OPS
+from ..graph import constants
 from ..graph.memory_bound import OperandShapes
 from ..graph.model_fingerprint import model_fingerprint
 from ..graph.node_defs import RefusalOf
 from ..graph.placed_graph import OpDefinitions, PlacedGraph
 from ..graph.tf_ops import RANDOM_UNIFORM
 from ..graph.trains import trains
+from ..native.library import PASSES
 from ..ranks.collectives import graph_steps_per_collective
 from ..while_loops.fold import note_loops, stitch_loops
 from .preparation import prepare
@@ -89,10 +91,16 @@ class Stitcher:
         self._lock = threading.Lock()
         self._definitions: OpDefinitions | None = None
 
+    @contained(PASSES)
+    def passes(self) -> int:
+        """In how many passes TensorFlow optimizes the graph that is being offered on this thread. `offered` is for the last one."""
+        mark = self.mark_of_offered()
+        return nested_calls.Mark.decode(mark).passes if mark else switch.passes()
+
     @contained(None)
     def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
-        """Rewrites a serialized GraphDef. preserve: names of nodes that must stay. Returns the new GraphDef serialized, or None to
-        leave the graph as it is."""
+        """Rewrites a serialized GraphDef that TensorFlow has optimized. preserve: names of nodes that must stay. Returns the new
+        GraphDef serialized, or None to leave the graph as it is."""
         mark = self.mark_of_offered()
         nested = nested_calls.Mark.decode(mark) if mark else None
         program, arm = switch.current() if nested is None else (self._programs.get(nested.program), Arm.STITCHED)
@@ -133,15 +141,13 @@ class Stitcher:
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED:
-            # If the rewrite fails, this arm must still draw from the streams of the other arm.
-            own = copy.deepcopy(graph) if shared else None
             try:
                 stitched = self._stitched_arm(graph, preserve, program)
             except Exception as error:
-                if own is None:
+                if not shared:
                     raise
+                # This arm must still draw from the streams of the other arm.
                 HEALTH.give_up_for(error, "Stitcher.offered")
-                return own
         return stitched if stitched is not None else graph if shared else None
 
     def _stitched_arm(self, graph: Any, preserve: set[str], program: Owner, function: str = "") -> Any | None:
@@ -151,12 +157,13 @@ class Stitcher:
             self._programs[program.name] = program
         stitched = None
         if not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
-            stitched = self._stitch(graph, preserve, program, function)
+            own = copy.deepcopy(graph)  # what prepares a graph for its clusters does not stay if it has none
+            stitched = self._stitch(own, preserve, program, function)
         return graph if marked and stitched is None else stitched
 
     def _stitch(self, graph: Any, preserve: set[str], program: Owner, function: str) -> Any | None:
-        """Stitches the clusters of a graph. function: name of the nested function whose body the graph is, "" for the program's own
-        graph. Returns None if there is no cluster."""
+        """Stitches the clusters of a graph, which it changes. function: name of the nested function whose body the graph is, "" for
+        the program's own graph. Returns None if there is no cluster."""
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
@@ -193,6 +200,7 @@ class Stitcher:
         if clusters:
             rewritten = self._with_loops(rewrite.apply_clusters(placed, clusters, preserve), preserve, plan, placed)
             hand_on_first(rewritten)
+            constants.drop_unread(rewritten, preserve)  # those of which clusters have copies
         plan.step = _step_graph(placed, plan, clusters)
         if function:
             program.note_nested_plan(function, plan, len(clusters))

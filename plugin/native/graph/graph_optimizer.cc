@@ -1,5 +1,8 @@
 // A graph-optimizer plugin (TensorFlow's C API) that passes each placed graph to a callback in Python.
 //
+// TensorFlow optimizes a graph in passes, mostly two, and offers it after each (MetaOptimizer::OptimizeGraph in meta_optimizer.cc). The
+// callback chooses the last one: what it gets then is the graph that runs without us.
+//
 // TensorFlow treats TF_ABORTED as "nothing to do" and keeps the graph: that is also the result of every failure of ours. The user's
 // optimizer settings are not changed: every tri-state of the plugin's configuration has its default.
 
@@ -16,9 +19,9 @@
 #include "tensorflow/c/tf_buffer.h"
 #include "tensorflow/c/tf_status.h"
 
-// The callback. graph: a serialized GraphDef; preserve: names of nodes that must stay, one per line. Returns 0 and a malloc'ed
-// GraphDef in *out, or any other number to leave the graph as it is.
-typedef int (*StitchfleetRewrite)(const void* graph, size_t bytes, const char* preserve, void** out, size_t* out_bytes);
+// The callback. pass: 1 or 2; graph: a serialized GraphDef; preserve: names of nodes that must stay, one per line. Returns 0 and a
+// malloc'ed GraphDef in *out, or any other number to leave the graph as it is.
+typedef int (*StitchfleetRewrite)(int pass, const void* graph, size_t bytes, const char* preserve, void** out, size_t* out_bytes);
 
 namespace {
 
@@ -111,6 +114,18 @@ void AppendOperands(TF_GraphProperties* properties, const char* name, TF_Status*
   }
 }
 
+// The pass after which a graph is being offered on this thread. One graph's passes follow one another, with the same item. A graph
+// that is too small for a second pass leaves its first one noted; the next graph is taken for it if the stack has its item in the same
+// place and it has the same names to preserve, and is then rewritten after its first pass.
+int PassOf(const TF_GrapplerItem* item, const std::string& preserve) {
+  thread_local const TF_GrapplerItem* first = nullptr;
+  thread_local std::string names;
+  const int pass = first == item && names == preserve ? 2 : 1;
+  first = pass == 1 ? item : nullptr;
+  names = pass == 1 ? preserve : "";
+  return pass;
+}
+
 void* Create() { return &g_state; }
 void Destroy(void*) {}
 void FreeBuffer(void* data, size_t) { free(data); }
@@ -123,7 +138,7 @@ void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buf
   bool rewritten = false;
   if (rewrite != nullptr && NodesToPreserve(item, &preserve)) {
     t_item = item;
-    rewritten = rewrite(graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
+    rewritten = rewrite(PassOf(item, preserve), graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
     t_item = nullptr;
     auto discard = Find<decltype(&TF_DeleteGraphProperties)>("TF_DeleteGraphProperties");
     if (t_properties != nullptr && discard != nullptr) discard(t_properties);

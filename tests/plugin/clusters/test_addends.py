@@ -14,11 +14,14 @@ from stitchfleet.plugin.graph.placed_graph import PlacedGraph
 def graph_of(**nodes: str) -> PlacedGraph:
     """A graph of float nodes: name -> op and its inputs, separated by blanks."""
     from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import tensor_util
 
     graph: Any = graph_pb2.GraphDef()
     for name, text in nodes.items():
         op, *inputs = text.split()
-        graph.node.add(name=name, op=op, input=inputs)
+        node = graph.node.add(name=name, op=op, input=inputs)
+        if op == "Const":
+            node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto([0]))
     return PlacedGraph(graph)
 
 
@@ -27,15 +30,32 @@ def order_of(graph: PlacedGraph) -> list[str]:
     return [graph.nodes[port.node].name for port in ports]
 
 
-def test_operands_are_sorted_by_name_and_the_first_that_may_be_written_over_comes_first() -> None:
+def test_the_first_operand_that_may_be_written_over_comes_first() -> None:
     leaves = {"x": "Placeholder", "y": "Placeholder"}
-    assert order_of(graph_of(**leaves, c="Mul x y", a="Mul x x", b="Mul y y", sum="AddN c a b")) == ["a", "b", "c"]
+    assert order_of(graph_of(**leaves, c="Mul x y", a="Mul x x", b="Mul y y", sum="AddN c a b")) == ["c", "a", "b"]
     # a variable's value, what another one reads too, and what is only another shape of such
     held = graph_of(
         **leaves, a="ReadVariableOp x", b="Mul x y", b2="Neg b", c="Reshape y x", d="Mul y y", sum="AddN a b c d"
     )
     assert order_of(held) == ["d", "b", "c", "a"]
-    assert order_of(graph_of(**leaves, a="Identity x", b="Const", c="Placeholder", sum="AddN c b a")) == ["a", "b", "c"]
+    assert order_of(graph_of(**leaves, a="Identity x", b="Const", c="Placeholder", sum="AddN c b a")) == ["c", "b", "a"]
+
+
+def test_a_reduction_with_computed_axes_passes_its_operand_on() -> None:
+    """The gradients of both operands of x * x are one tensor, each summed over what was broadcast, mostly nothing."""
+    nodes = {"x": "Placeholder", "g": "Mul x x", "axes": "Unique x", "one": "Const", "c": "Neg x"}
+    shared = graph_of(**nodes, a="Sum g axes", b="Sum g axes", sum="AddN a b c")
+    assert order_of(shared) == ["c", "b", "a"]
+    assert order_of(graph_of(**nodes, a="Sum g one", b="Sum g one", sum="AddN a b c")) == ["a", "b", "c"]
+
+
+def test_where_all_buffers_are_members_results_the_order_is_tensorflows() -> None:
+    graph = graph_of(x="Placeholder", p="Neg x", a="Reshape p x", b="Exp x", c="Abs x", sum="AddN a b c")
+    inside = {graph.by_name[name] for name in ("p", "a", "b", "c", "sum")}
+    assert addends.come_from_within(graph, graph.by_name["sum"], inside)
+    for outside in ("p", "a", "c"):
+        members = inside - {graph.by_name[outside]}
+        assert not addends.come_from_within(graph, graph.by_name["sum"], members), outside
 
 
 def sum_by_tensorflow(operands: list[str], may_write_over: dict[str, bool]) -> list[str]:

@@ -134,6 +134,23 @@ def test_a_composition_is_taken_apart_and_put_together_again_unless_a_part_is_re
     assert fused.restore(apart) == 0
 
 
+@pytest.mark.parametrize(("op", "parts"), [("_MklSwish", ["Sigmoid"]), ("_MklFusedMish", ["Softplus", "Tanh"])])
+def test_an_operator_that_multiplies_its_operand_by_a_function_of_it_is_taken_apart(op: str, parts: list[str]) -> None:
+    from tensorflow.core.framework import graph_pb2
+
+    graph: Any = graph_pb2.GraphDef()
+    graph.node.add(name="x", op="Placeholder")
+    node = graph.node.add(name="n", op=op, device="/device:CPU:0", input=["x:1", "^x"])
+    node.attr["T"].type = 1
+    given: Any = graph_pb2.GraphDef.FromString(graph.SerializeToString())
+    assert fused.take_apart(graph) == 1
+    assert [made.op for made in graph.node] == ["Placeholder", "Mul", *parts]
+    assert list(graph.node[2].input) == ["x:1", "^x"]
+    assert list(graph.node[1].input) == [graph.node[-1].name, "x:1"]
+    assert fused.restore(graph) == 1
+    assert graph == given
+
+
 @pytest.mark.parametrize("spelled", ["by Keras", "as an operator"])
 def test_a_normalization_and_its_activation_are_one_cluster(plugin: Plugin, spelled: str) -> None:
     """Keras 2 normalizes by the operator, Keras 3 in inference by a reciprocal root, a product and a difference."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.clusters import rewrite
 from stitchfleet.plugin.clusters.clusters import find_clusters
 from stitchfleet.plugin.graph import control_flow
+from stitchfleet.plugin.graph.constants import free_constants
 from stitchfleet.plugin.graph.placed_graph import PlacedGraph
 
 from ...marks import examples
@@ -169,7 +170,7 @@ def test_a_member_that_others_wait_for_is_not_trimmed(plugin: Plugin) -> None:
         tf.identity(second, name="fetched")
         tf.identity(shape, name="shape_fetched")
     definition = graph.as_graph_def()
-    rewrite.free_constants(definition)
+    free_constants(definition)
     placed = PlacedGraph(definition)
     plan = find_clusters(placed, plugin.definitions, {"fetched", "shape_fetched"})
     assert plan.clusters

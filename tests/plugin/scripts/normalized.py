@@ -1,4 +1,4 @@
-"""Keras `fit` of convolutions, batch normalizations and pools, which TensorFlow fuses and hands to oneDNN."""
+"""Keras `fit` of convolutions, batch normalizations, swish and pools, which TensorFlow fuses and hands to oneDNN."""
 
 import hashlib
 import json
@@ -12,7 +12,8 @@ model = tf.keras.Sequential(
     [
         *(layers.Conv2D(8, 3, input_shape=(16, 16, 3)), layers.BatchNormalization(), layers.ReLU()),
         *(layers.AveragePooling2D(2), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.Activation("gelu")),
-        *(layers.MaxPooling2D(), layers.Flatten(), layers.Dropout(0.3), layers.Dense(10, activation="softmax")),
+        *(layers.MaxPooling2D(), layers.BatchNormalization(), layers.Activation("swish")),
+        *(layers.Flatten(), layers.Dropout(0.3), layers.Dense(10, activation="softmax")),
     ]
 )
 x = np.random.default_rng(0).standard_normal([64, 16, 16, 3]).astype("float32")

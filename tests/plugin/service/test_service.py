@@ -186,10 +186,10 @@ def test_a_judgement_says_how_far_right_results_of_an_ill_conditioned_sum_are_ap
 
 
 def sum_of_bf16(x: Any) -> Any:
-    """TensorFlow 2.15 adds up the rows in bf16."""
+    """TensorFlow 2.15 adds up the rows in bf16. (It optimizes a graph of this one operator in one pass only.)"""
     import tensorflow as tf
 
-    return tf.raw_ops.BiasAddGrad(out_backprop=x)
+    return -tf.raw_ops.BiasAddGrad(out_backprop=-x)
 
 
 def test_a_judgement_says_how_far_tensorflows_own_result_is_from_the_exact_one(

@@ -1,0 +1,98 @@
+"""Constants are freed of what they wait for, so that a cluster may reach across them, and dropped once nothing reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from .control_flow import topological_order
+from .placed_graph import PlacedGraph
+from .tf_ops import MAX_CONST_BYTES
+
+_MERGES = ("Merge", "RefMerge")
+
+
+def free_constants(graph: Any) -> int:
+    """Moves the control inputs of constants to their consumers. Changes `graph`, a GraphDef, in place; returns the number of
+    constants freed. Raises ValueError if the graph has a cycle that is not a loop.
+
+    A constant made under `tf.control_dependencies` waits for nodes that it does not depend on, and so separates the clusters before
+    and after it. Order and deadness do not change, since the consumers wait instead. A consumer that runs after such a node anyway
+    gets no edge from it: TensorFlow's oneDNN pass fuses only operators that wait for nothing. Constants that a Merge reads are left
+    alone: it takes the operand that is alive, so a branch's constant must stay dead with its branch. A graph with loop frames is left
+    alone: there control inputs place a constant in its frame.
+    """
+    if any(node.op in ("Enter", "RefEnter") for node in graph.node):
+        return 0
+    merged = {name.partition(":")[0] for node in graph.node if node.op in _MERGES for name in node.input}
+    waits = {
+        node.name: list(node.input)
+        for node in graph.node
+        if node.op == "Const"
+        and node.input
+        and node.name not in merged
+        and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+    }
+    if not waits:
+        return 0
+    runs_before = _orders(PlacedGraph(graph))
+    for node in graph.node:
+        if node.name in waits:
+            del node.input[:]
+            continue
+        sources = {_node_of(text) for text in node.input} & waits.keys()
+        inherited: list[str] = []
+        while sources:  # a constant may have waited for another
+            source = sources.pop()
+            for name in waits[source]:
+                if name[1:] in waits:
+                    sources.add(name[1:])
+                else:
+                    inherited.append(name)
+        if inherited:
+            others = [name for text in node.input if (name := _node_of(text)) not in waits]
+            node.input.extend(name for name in sorted(set(inherited)) if not runs_before(name[1:], others))
+    return len(waits)
+
+
+def drop_unread(graph: Any, preserve: Collection[str]) -> int:
+    """Removes the constants that no node of a GraphDef reads or waits for, in place, but for those with a name in `preserve`. Returns
+    their number."""
+    read = {_node_of(text) for node in graph.node for text in node.input}
+    kept = [node for node in graph.node if node.op != "Const" or node.name in read or node.name in preserve]
+    dropped = len(graph.node) - len(kept)
+    if dropped:
+        remaining = type(graph)(node=kept)
+        del graph.node[:]
+        graph.node.extend(remaining.node)
+    return dropped
+
+
+def _node_of(text: str) -> str:
+    return text.lstrip("^").partition(":")[0]
+
+
+def _orders(graph: PlacedGraph) -> Callable[[str, Iterable[str]], bool]:
+    """A function that says whether a node is one of others or always runs before one of them, and if it is dead, so is that one."""
+    before = [0] * len(graph.nodes)
+    """For each node, the nodes that run before it: bit i for node i."""
+
+    def up_to(i: int) -> int:
+        return before[i] | 1 << i
+
+    for i in topological_order(graph):
+        node = graph.nodes[i]
+        operands = [up_to(port.node) for port in node.inputs]
+        if node.op in _MERGES and operands:  # it takes what comes
+            common = operands[0]
+            for operand in operands[1:]:
+                common &= operand
+            operands = [common]
+        for found in [*operands, *map(up_to, node.control)]:
+            before[i] |= found
+
+    def runs_before(name: str, others: Iterable[str]) -> bool:
+        bit = 1 << graph.by_name[name]
+        return any(up_to(graph.by_name[other]) & bit for other in others)
+
+    return runs_before
