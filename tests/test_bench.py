@@ -52,7 +52,17 @@ from scripts.benchmark.launches import (
     stitch_traffic,
     stitched_launches,
 )
-from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, slice_seconds, too_slow
+from scripts.benchmark.race import (
+    Limits,
+    Outcome,
+    Runner,
+    Slice,
+    is_in_steady_state,
+    opening_steps,
+    order_of,
+    slice_seconds,
+    too_slow,
+)
 from stitchfleet.compiler.kernel.cache import METADATA
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 from stitchfleet.plugin.graph import tf_ops
@@ -363,6 +373,26 @@ def test_the_stitched_warm_up_outlasts_the_opening_pairs() -> None:
     after = opening_steps()
     assert schedule.slot(after - 1).pair == settings.pairs - 1
     assert schedule.slot(after).pair is None
+
+
+def test_the_race_begins_when_each_function_has_said_what_its_opening_pairs_measured() -> None:
+    stitched = "stitchfleet: {}: 5 kernels verified on the job's own tensors, stitched from step {} on\n".format
+    measured = (
+        "stitchfleet: {}: a step took 2.00 ms plain and 1.00 ms stitched: 2.000x, saving (6 pairs of blocks)\n".format
+    )
+    plain = "stitchfleet: {} goes back to plain: stitching does not pay here\n".format
+    assert not is_in_steady_state("step 3\n", 3, 100)
+    assert not is_in_steady_state(stitched("critic", 7), 150, 100)
+    assert is_in_steady_state(stitched("critic", 7) + measured("critic"), 150, 100)
+    both = stitched("critic", 7) + stitched("generator", 9) + measured("critic")
+    assert not is_in_steady_state(both, 150, 100)
+    assert is_in_steady_state(both + measured("generator"), 150, 100)
+    assert is_in_steady_state(both + plain("generator"), 150, 100)
+    assert not is_in_steady_state(both + plain("generator 2"), 150, 100)
+    again = both + measured("generator") + stitched("critic", 140)  # without a cluster that was slower
+    assert not is_in_steady_state(again, 150, 100)
+    assert not is_in_steady_state(again, 339, 100)
+    assert is_in_steady_state(again, 340, 100)
 
 
 def test_settings_of_a_contestant_decide_how_long_its_opening_is() -> None:

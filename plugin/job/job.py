@@ -35,6 +35,7 @@ from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .lockstep import UNSEEN, UNTIED, Lockstep, Ranks
 from .program import Program, ProgramPhase, Ticket
 from .records import Records
+from .saving_text import saving_facts, saving_line
 from .shape_watch import unsettled
 from .trace_budget import TraceBudget
 
@@ -424,6 +425,7 @@ class Job:
                     program.pairs_judged = program.pairs_completed
                     self.records.blocks(program)
                     if self.world.rank == 0:  # all ranks step together: one decides for all
+                        self._tell_first_estimate(program)
                         self._give_up_if_it_does_not_pay(program)
             elif phase is ProgramPhase.STITCHED and (unsettled := self._unsettled_of(program)):
                 self._leave_out(program, unsettled, UNSETTLED)
@@ -431,6 +433,7 @@ class Job:
                 program.pairs_judged = program.pairs_completed
                 self.records.blocks(program)
                 if not self._leave_out(program, self._slower_of(program), SLOWER):
+                    self._tell_first_estimate(program)
                     self._give_up_if_it_does_not_pay(program)
             return
         if phase is ProgramPhase.WARM_UP:
@@ -589,6 +592,17 @@ class Job:
             program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank, program.steps_per_collective)
         else:
             program.enter(ProgramPhase.REVERTED, "no kernel passed verification")
+
+    def _tell_first_estimate(self, program: Program) -> None:
+        """Says what a step saves, when the pairs that open the stitched phase are complete."""
+        if program.phase is not ProgramPhase.STITCHED or program.opening_ends is None:
+            return
+        if program.pairs_completed < program.opening_ends:
+            return
+        program.opening_ends = None
+        estimate = self.records.saving(program, latest=self.settings.pairs)
+        if estimate is not None and not self.settings.quiet and not self.settings.only_switches:
+            say(f"{program.name}: {saving_line(saving_facts(estimate), 'a step')}")
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """Sends a program back to plain unless its saving exceeds the confidence interval: at once if it is slower by more than the

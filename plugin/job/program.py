@@ -172,6 +172,8 @@ class Program:
         self.pairs_completed = 0
         self.pairs_interrupted = 0
         """Pairs that were not counted because one step decided them."""
+        self.opening_ends: int | None = None
+        """Number of complete pairs after those that open the stitched phase; None before that phase, and once it has been noticed."""
         self.pairs_judged = 0
         """Number of complete pairs when it was last decided whether stitching pays."""
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
@@ -260,6 +262,7 @@ class Program:
             self.phase, self.phase_steps = phase, 0
             if phase is ProgramPhase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
+                self.opening_ends = self.pairs_completed + self.settings.pairs
                 self._open_blocks.clear()
             self.steady = self.settled and not self.asks_ranks and (Arm.PLAIN, self.generation) in self._seen_arms
             self.phase_start_ns = time.perf_counter_ns()

@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stitchfleet.telemetry.statistics.savings import Saving
-
 from ..arms.switch import Arm
 from ..base.containment import HEALTH, say
 from ..base.memory_watch import peak_bytes
@@ -17,6 +15,7 @@ from ..clusters.step_graph import file_name, joined
 from ..guard.kernels import Executable
 from ..job.job import Job
 from ..job.program import Program
+from ..job.saving_text import saving_facts
 from ..native.library import SignatureStatistics, State
 from . import summaries
 from .summary_text import FORMAT
@@ -73,7 +72,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "health": HEALTH.reason or "good",
         "main": main.name if main else None,
         "training_functions": [program.name for program in job.records.functions],
-        "saving": _saving_facts(job.records.saving_of_job()),
+        "saving": saving_facts(job.records.saving_of_job()),
         "programs": [
             _program_facts(job, program, steps.get(program.name)) for program in job.programs if program.steps
         ],
@@ -131,23 +130,8 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
         "clusters": program.cluster_count,
         "step_graph": step_graph,
         "phases": medians,
-        "saving": _saving_facts(job.records.saving(program)),
+        "saving": saving_facts(job.records.saving(program)),
         "overhead_ms": program.overhead_ns / 1e6,
-    }
-
-
-def _saving_facts(saving: Saving | None) -> dict[str, Any] | None:
-    """The facts of a saving; None if there is none (unmeasured)."""
-    if saving is None:
-        return None
-    return {
-        "pairs": saving.pairs,
-        "plain_ms": saving.plain_ns / 1e6,
-        "stitched_ms": saving.stitched_ns / 1e6,
-        "ratio": saving.plain_ns / saving.stitched_ns,
-        "relative": saving.relative,
-        "low": saving.low,
-        "high": saving.high,
     }
 
 

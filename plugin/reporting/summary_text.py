@@ -8,6 +8,7 @@ from typing import Any
 
 from ..base.containment import say
 from ..job.program import ProgramPhase
+from ..job.saving_text import saving_line
 
 FORMAT = 1
 """Version of the summary's format."""
@@ -57,17 +58,6 @@ def steps_line(program: Mapping[str, Any]) -> str:
     """A line: how many steps a program ran, its last phase, and the reason for it."""
     line = f"{program['name']}: {program['steps']} steps, {program['steps_stitched']} stitched; phase at the end: {program['phase']}"
     return line + (f" ({program['reason']})" if program["reason"] else "")
-
-
-def saving_line(saving: Mapping[str, Any] | None, what: str) -> str:
-    """A line: a saving with its 95% interval; "" if nothing was measured. what: the thing timed, as the subject of the sentence."""
-    if saving is None:
-        return ""
-    return (
-        f"{what} took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "
-        f"{saving['ratio']:.3f}x, saving {saving['relative']:+.1%} "
-        f"(95% interval {saving['low']:+.1%} to {saving['high']:+.1%}, {saving['pairs']} pairs of blocks)"
-    )
 
 
 _BEFORE_VERIFIED = "the job ended before its kernels were verified; they are kept for its next run"

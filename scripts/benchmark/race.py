@@ -42,6 +42,7 @@ _GRACE_S = 20.0
 
 _STEPS_OF_A_SLICE = 5
 """figures.MIN_STEPS, the first one, which is not counted, and the one that the stop interrupts."""
+_MOST_OPENINGS = 2
 _MUCH_SLOWER = 3.0
 _LONGEST_SLICE_S = 60.0
 """Longest slice of a job whose steps are long: a user who watches the progress still sees rounds pass."""
@@ -56,7 +57,10 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
 _GRAPH_ERROR = "Graph execution error:"
 _PLACE = re.compile(r'File "|Detected at node|The op is created at')
 """What TensorFlow prints of where a node was made."""
-_STITCHED = re.compile(_RANK + r"stitchfleet: .*(?:stitched|verified kernels) from step (\d+) on", re.MULTILINE)
+_STITCHED = re.compile(_RANK + r"stitchfleet: (.*?): .*(?:stitched|verified kernels) from step (\d+) on", re.MULTILINE)
+"""A function's name, and the step."""
+_MEASURED = re.compile(_RANK + r"stitchfleet: (.*?): a step took .* pairs of blocks", re.MULTILINE)
+"""What a function's first pairs of blocks say."""
 _PLAIN = re.compile(_RANK + r"stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
 UNCOUNTED_ROUND = -1
@@ -213,9 +217,7 @@ class Runner:
     def _is_warm(self, limits: Limits) -> bool:
         if not self.contestant.is_stitched:
             return self.last_step >= limits.warm_up_steps
-        found = _STITCHED.findall(self.output)
-        # The stitched phase opens with pairs of plain and stitched blocks; the steady state comes after them.
-        return bool(found) and self.last_step >= int(found[-1]) + opening_steps(self.contestant.environment)
+        return is_in_steady_state(self.output, self.last_step, opening_steps(self.contestant.environment))
 
     def state(self) -> str:
         """How far the job is, in words."""
@@ -224,7 +226,7 @@ class Runner:
         if not self.contestant.is_stitched:
             return state
         found = _STITCHED.findall(self.output)
-        return f"{state}, stitched from step {found[-1]}" if found else f"{state}, not stitched yet"
+        return f"{state}, stitched from step {found[-1][1]}" if found else f"{state}, not stitched yet"
 
     def slice(self, number: int, seconds: float) -> None:
         """Lets the job run for `seconds`, and adds the slice to the outcome unless the round is not counted."""
@@ -316,6 +318,23 @@ def installed(workload: Workload, say: Say) -> Installed:
         python = str(environments.python_of(workload.environment, say))
         return Installed(python, stitchfleet=environments.unpacked())
     return Installed(horovod=horovod_build.install(horovod_build.kept_in(), say) if workload.ranks else None)
+
+
+def is_in_steady_state(output: str, last_step: int, opening: int) -> bool:
+    """Whether a job is past the pairs of plain and stitched blocks that open the stitched phase: each function that is stitched has
+    said what they measured, or has gone back to plain. Pairs that were disturbed come again. A job that does not say it (an earlier
+    checkout's, one with a function that runs rarely) is taken to be past them after twice their steps.
+
+    output: what it has printed. opening: number of the pairs' steps.
+    """
+    began = {found[1]: found for found in _STITCHED.finditer(output)}
+    ended = {found[1]: found.start() for found in _MEASURED.finditer(output)}
+    for found in _PLAIN.finditer(output):
+        ended.update({name: found.start() for name in began if found[1].startswith((f"{name} runs ", f"{name} goes "))})
+    return bool(began) and (
+        all(ended.get(name, -1) > found.start() for name, found in began.items())
+        or last_step >= max(int(found[2]) for found in began.values()) + _MOST_OPENINGS * opening
+    )
 
 
 def opening_steps(environment: Mapping[str, str] = MappingProxyType({})) -> int:

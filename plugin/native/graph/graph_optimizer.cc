@@ -28,39 +28,51 @@ namespace {
 std::atomic<StitchfleetRewrite> g_rewrite{nullptr};
 char g_state;
 
-// Finds a function of the grappler C API at run time: they are in libtensorflow_cc, which the pip wheel's link flags do not include.
-template <typename F>
-F Find(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  if (found == nullptr) {
-    static void* library = dlopen("libtensorflow_cc.so.2", RTLD_NOW | RTLD_NOLOAD);
-    if (library != nullptr) found = dlsym(library, name);
+// The functions of TensorFlow's C API that a graph optimizer calls. They are found at run time: they are in libtensorflow_cc, which the
+// pip wheel's link flags do not include.
+struct Api {
+#define STITCHFLEET_FUNCTIONS(F)                                                                                              \
+  F(TF_NewStatus) F(TF_DeleteStatus) F(TF_GetCode) F(TF_NewBuffer) F(TF_DeleteBuffer) F(TF_GetNodesToPreserveListSize)        \
+  F(TF_GetNodesToPreserveList) F(TF_NewGraphProperties) F(TF_DeleteGraphProperties) F(TF_InferStatically)                     \
+  F(TF_GetInputPropertiesListSize) F(TF_GetInputPropertiesList)
+#define STITCHFLEET_FUNCTION(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(Find(#name));
+  STITCHFLEET_FUNCTIONS(STITCHFLEET_FUNCTION)
+
+  // Null if this TensorFlow lacks one.
+  static const Api* Get() {
+    static const Api api;
+#define STITCHFLEET_IS_FOUND(name) && api.name != nullptr
+    static const bool complete = true STITCHFLEET_FUNCTIONS(STITCHFLEET_IS_FOUND);
+    return complete ? &api : nullptr;
   }
-  return reinterpret_cast<F>(found);
-}
+
+ private:
+  static void* Find(const char* name) {
+    void* found = dlsym(RTLD_DEFAULT, name);
+    if (found == nullptr) {
+      static void* library = dlopen("libtensorflow_cc.so.2", RTLD_NOW | RTLD_NOLOAD);
+      if (library != nullptr) found = dlsym(library, name);
+    }
+    return found;
+  }
+};
 
 // Returns false if the names cannot be read; the graph must not be rewritten then.
-bool NodesToPreserve(const TF_GrapplerItem* item, std::string* names) {
-  auto size_of = Find<decltype(&TF_GetNodesToPreserveListSize)>("TF_GetNodesToPreserveListSize");
-  auto list = Find<decltype(&TF_GetNodesToPreserveList)>("TF_GetNodesToPreserveList");
-  auto new_status = Find<decltype(&TF_NewStatus)>("TF_NewStatus");
-  auto delete_status = Find<decltype(&TF_DeleteStatus)>("TF_DeleteStatus");
-  auto code = Find<decltype(&TF_GetCode)>("TF_GetCode");
-  if (!size_of || !list || !new_status || !delete_status || !code) return false;
-  TF_Status* status = new_status();
+bool NodesToPreserve(const Api& api, const TF_GrapplerItem* item, std::string* names) {
+  TF_Status* status = api.TF_NewStatus();
   int count = 0;
   size_t bytes = 0;
-  size_of(item, &count, &bytes, status);
-  bool ok = code(status) == TF_OK;
+  api.TF_GetNodesToPreserveListSize(item, &count, &bytes, status);
+  bool ok = api.TF_GetCode(status) == TF_OK;
   if (ok && count > 0) {
     std::vector<char*> values(count);
     std::vector<size_t> lengths(count);
     std::vector<char> storage(bytes);
-    list(item, values.data(), lengths.data(), count, storage.data(), bytes, status);
-    ok = code(status) == TF_OK;
+    api.TF_GetNodesToPreserveList(item, values.data(), lengths.data(), count, storage.data(), bytes, status);
+    ok = api.TF_GetCode(status) == TF_OK;
     for (int i = 0; ok && i < count; ++i) names->append(values[i], lengths[i]).push_back('\n');
   }
-  delete_status(status);
+  api.TF_DeleteStatus(status);
   return ok;
 }
 
@@ -69,40 +81,30 @@ thread_local const TF_GrapplerItem* t_item = nullptr;
 thread_local TF_GraphProperties* t_properties = nullptr;
 
 // The static shapes of the offered graph; null if there is none, or if TensorFlow cannot infer them.
-TF_GraphProperties* Properties(TF_Status* status) {
+TF_GraphProperties* Properties(const Api& api, TF_Status* status) {
   if (t_properties != nullptr || t_item == nullptr) return t_properties;
-  auto make = Find<decltype(&TF_NewGraphProperties)>("TF_NewGraphProperties");
-  auto infer = Find<decltype(&TF_InferStatically)>("TF_InferStatically");
-  auto discard = Find<decltype(&TF_DeleteGraphProperties)>("TF_DeleteGraphProperties");
-  auto code = Find<decltype(&TF_GetCode)>("TF_GetCode");
-  if (!make || !infer || !discard || !code) return nullptr;
-  TF_GraphProperties* made = make(t_item);
+  TF_GraphProperties* made = api.TF_NewGraphProperties(t_item);
   // No feed's shape is taken for granted, and no value is kept.
-  infer(made, 0, 0, 0, 0, status);
-  if (code(status) == TF_OK) return t_properties = made;
-  discard(made);
+  api.TF_InferStatically(made, 0, 0, 0, 0, status);
+  if (api.TF_GetCode(status) == TF_OK) return t_properties = made;
+  api.TF_DeleteGraphProperties(made);
   return nullptr;
 }
 
 // Appends to `found` a node's number of operands, and of each the length and bytes of its OpInfo.TensorProperties; -1 if not known.
-void AppendOperands(TF_GraphProperties* properties, const char* name, TF_Status* status, std::string* found) {
-  auto size_of = Find<decltype(&TF_GetInputPropertiesListSize)>("TF_GetInputPropertiesListSize");
-  auto list = Find<decltype(&TF_GetInputPropertiesList)>("TF_GetInputPropertiesList");
-  auto new_buffer = Find<decltype(&TF_NewBuffer)>("TF_NewBuffer");
-  auto delete_buffer = Find<decltype(&TF_DeleteBuffer)>("TF_DeleteBuffer");
-  auto code = Find<decltype(&TF_GetCode)>("TF_GetCode");
+void AppendOperands(const Api& api, TF_GraphProperties* properties, const char* name, TF_Status* status, std::string* found) {
   auto append = [found](int32_t number) { found->append(reinterpret_cast<const char*>(&number), sizeof number); };
   int count = 0;
-  bool ok = properties != nullptr && size_of && list && new_buffer && delete_buffer && code;
+  bool ok = properties != nullptr;
   if (ok) {
-    size_of(properties, name, &count, status);
-    ok = code(status) == TF_OK;
+    api.TF_GetInputPropertiesListSize(properties, name, &count, status);
+    ok = api.TF_GetCode(status) == TF_OK;
   }
   std::vector<TF_Buffer*> buffers;
-  for (int i = 0; ok && i < count; ++i) buffers.push_back(new_buffer());
+  for (int i = 0; ok && i < count; ++i) buffers.push_back(api.TF_NewBuffer());
   if (ok && count > 0) {
-    list(properties, name, buffers.data(), count, status);
-    ok = code(status) == TF_OK;
+    api.TF_GetInputPropertiesList(properties, name, buffers.data(), count, status);
+    ok = api.TF_GetCode(status) == TF_OK;
   }
   append(ok ? count : -1);
   for (TF_Buffer* buffer : buffers) {
@@ -110,7 +112,7 @@ void AppendOperands(TF_GraphProperties* properties, const char* name, TF_Status*
       append(static_cast<int32_t>(buffer->length));
       found->append(static_cast<const char*>(buffer->data), buffer->length);
     }
-    delete_buffer(buffer);
+    api.TF_DeleteBuffer(buffer);
   }
 }
 
@@ -136,12 +138,12 @@ void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buf
   void* changed = nullptr;
   size_t bytes = 0;
   bool rewritten = false;
-  if (rewrite != nullptr && NodesToPreserve(item, &preserve)) {
+  const Api* api = Api::Get();
+  if (rewrite != nullptr && api != nullptr && NodesToPreserve(*api, item, &preserve)) {
     t_item = item;
     rewritten = rewrite(PassOf(item, preserve), graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
     t_item = nullptr;
-    auto discard = Find<decltype(&TF_DeleteGraphProperties)>("TF_DeleteGraphProperties");
-    if (t_properties != nullptr && discard != nullptr) discard(t_properties);
+    if (t_properties != nullptr) api->TF_DeleteGraphProperties(t_properties);
     t_properties = nullptr;
   }
   if (rewritten) {
@@ -163,16 +165,15 @@ void stitchfleet_set_rewrite(StitchfleetRewrite rewrite) { g_rewrite.store(rewri
 // Within a rewrite: the static shapes of the operands of nodes. names: of nodes, each with a newline at its end. Returns a malloc'ed
 // buffer of *bytes, the nodes one after the other (AppendOperands), or null.
 void* stitchfleet_operand_shapes(const char* names, size_t* bytes) {
-  auto new_status = Find<decltype(&TF_NewStatus)>("TF_NewStatus");
-  auto delete_status = Find<decltype(&TF_DeleteStatus)>("TF_DeleteStatus");
-  if (!new_status || !delete_status) return nullptr;
+  const Api* api = Api::Get();
+  if (api == nullptr) return nullptr;
   std::string found;
-  TF_Status* status = new_status();
-  TF_GraphProperties* properties = Properties(status);
+  TF_Status* status = api->TF_NewStatus();
+  TF_GraphProperties* properties = Properties(*api, status);
   for (const char* end; (end = strchr(names, '\n')) != nullptr; names = end + 1) {
-    AppendOperands(properties, std::string(names, end).c_str(), status, &found);
+    AppendOperands(*api, properties, std::string(names, end).c_str(), status, &found);
   }
-  delete_status(status);
+  api->TF_DeleteStatus(status);
   void* memory = malloc(found.size() + 1);
   if (memory != nullptr) memcpy(memory, found.data(), found.size());
   *bytes = found.size();

@@ -192,6 +192,8 @@ def test_two_fetch_sets_of_a_session_are_measured_each(run_job: RunJob, tmp_path
         ("session", "stitched", 300)
     ] * 2, job.err
     assert all(of[name]["saving"]["pairs"] >= 6 for name in names)
+    # each says what it saves when its opening pairs are complete
+    assert [job.err.count(f"stitchfleet: {name}: a step took ") for name in names] == [1, 1], job.err
     assert job.summary["saving"]["pairs"] == sum(of[name]["saving"]["pairs"] for name in names)
     assert steps_in_blocks(tmp_path) == dict.fromkeys(names, 300)
 
