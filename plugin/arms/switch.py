@@ -9,6 +9,7 @@ new executor on the calling thread, where `Stitcher.offered` asks for the arm of
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import threading
 from typing import Any
@@ -57,9 +58,7 @@ def passes() -> int:
     """In how many passes TensorFlow optimizes the program's own graph that is being offered on this thread (passes.py)."""
     if _thread.program is not None and _thread.program.kind == "session":
         return _thread.program.passes
-    from tensorflow.core.protobuf import config_pb2
-
-    return passes_of(config_pb2.ConfigProto.FromString(_function_options().config_proto_serialized or b""))
+    return _passes_of(_function_options().config_proto_serialized or b"")
 
 
 def executor_name() -> str:
@@ -76,6 +75,13 @@ def executor_name() -> str:
     options = _function_options()
     text = repr((context.context().device_name, options.executor_type, options.config_proto_serialized))
     return f"{trace_call.name(*arguments)}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@functools.lru_cache(maxsize=16)
+def _passes_of(serialized: bytes) -> int:
+    from tensorflow.core.protobuf import config_pb2
+
+    return passes_of(config_pb2.ConfigProto.FromString(serialized))
 
 
 def _function_options() -> Any:

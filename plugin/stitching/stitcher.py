@@ -134,7 +134,9 @@ class Stitcher:
         blocked = random_streams.seeded_without_twin(graph.node)
         if program.kind == "function" and not executor:  # a call that bypassed `switch`: there is no name for a stream
             blocked += random_streams.seeded(graph.node)
-        nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
+        nested = []
+        if graph.library.function:  # it holds the signatures of the functions that are called
+            nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
         stitched = None
         if nested:
             program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
