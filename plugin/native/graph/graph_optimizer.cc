@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ typedef int (*StitchfleetRewrite)(int pass, const void* graph, size_t bytes, con
 namespace {
 
 std::atomic<StitchfleetRewrite> g_rewrite{nullptr};
-char g_state;
+// The optimizers that TensorFlow knows: the CPU's, and the GPU's. A graph with both devices is offered by both in each pass.
+int g_optimizers[] = {0, 1};
 
 // The functions of TensorFlow's C API that a graph optimizer calls. They are found at run time: they are in libtensorflow_cc, which the
 // pip wheel's link flags do not include.
@@ -116,23 +118,29 @@ void AppendOperands(const Api& api, TF_GraphProperties* properties, const char* 
   }
 }
 
-// The pass after which a graph is being offered on this thread. One graph's passes follow one another, with the same item. A graph
-// that is too small for a second pass leaves its first one noted; the next graph is taken for it if the stack has its item in the same
-// place and it has the same names to preserve, and is then rewritten after its first pass.
-int PassOf(const TF_GrapplerItem* item, const std::string& preserve) {
-  thread_local const TF_GrapplerItem* first = nullptr;
-  thread_local std::string names;
-  const int pass = first == item && names == preserve ? 2 : 1;
-  first = pass == 1 ? item : nullptr;
-  names = pass == 1 ? preserve : "";
+// The pass after which a graph is being offered on this thread by an optimizer. One graph's passes follow one another, with the same
+// item. A graph that is too small for a second pass leaves its first one noted; the next graph is taken for it if the stack has its item
+// in the same place and it has the same names to preserve, and is then rewritten after its first pass.
+int PassOf(int optimizer, const TF_GrapplerItem* item, const std::string& preserve) {
+  struct First {
+    const TF_GrapplerItem* item = nullptr;
+    std::string preserve;
+  };
+  thread_local First noted[std::size(g_optimizers)];
+  First& first = noted[optimizer];
+  const int pass = first.item == item && first.preserve == preserve ? 2 : 1;
+  first = pass == 1 ? First{item, preserve} : First();
   return pass;
 }
 
-void* Create() { return &g_state; }
+template <int optimizer>
+void* Create() {
+  return &g_optimizers[optimizer];
+}
 void Destroy(void*) {}
 void FreeBuffer(void* data, size_t) { free(data); }
 
-void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buffer* out, TF_Status* status) {
+void Optimize(void* optimizer, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buffer* out, TF_Status* status) {
   const StitchfleetRewrite rewrite = g_rewrite.load();
   std::string preserve;
   void* changed = nullptr;
@@ -141,7 +149,8 @@ void Optimize(void*, const TF_Buffer* graph, const TF_GrapplerItem* item, TF_Buf
   const Api* api = Api::Get();
   if (rewrite != nullptr && api != nullptr && NodesToPreserve(*api, item, &preserve)) {
     t_item = item;
-    rewritten = rewrite(PassOf(item, preserve), graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
+    const int pass = PassOf(*static_cast<int*>(optimizer), item, preserve);
+    rewritten = rewrite(pass, graph->data, graph->length, preserve.c_str(), &changed, &bytes) == 0 && changed != nullptr;
     t_item = nullptr;
     if (t_properties != nullptr) api->TF_DeleteGraphProperties(t_properties);
     t_properties = nullptr;
@@ -187,7 +196,7 @@ void stitchfleet_init_graph(TP_OptimizerRegistrationParams* params, TF_Status* s
   params->optimizer_configs->struct_size = TP_OPTIMIZER_CONFIGS_STRUCT_SIZE;
   params->optimizer->struct_size = TP_OPTIMIZER_STRUCT_SIZE;
   params->device_type = device_type;
-  params->optimizer->create_func = Create;
+  params->optimizer->create_func = strcmp(device_type, "GPU") == 0 ? Create<1> : Create<0>;
   params->optimizer->optimize_func = Optimize;
   params->optimizer->destroy_func = Destroy;
   TF_SetStatus(status, TF_OK, "");
