@@ -144,7 +144,7 @@ class Stitcher:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED:
             try:
-                stitched = self._stitched_arm(graph, preserve, program)
+                stitched = self._stitched_arm(graph, preserve, program, shared=shared)
             except Exception as error:
                 if not shared:
                     raise
@@ -152,14 +152,18 @@ class Stitcher:
                 HEALTH.give_up_for(error, "Stitcher.offered")
         return stitched if stitched is not None else graph if shared else None
 
-    def _stitched_arm(self, graph: Any, preserve: set[str], program: Owner, function: str = "") -> Any | None:
-        """Marks the calls in a graph and stitches its clusters. Returns None if it has neither."""
+    def _stitched_arm(
+        self, graph: Any, preserve: set[str], program: Owner, function: str = "", shared: bool = False
+    ) -> Any | None:
+        """Marks the calls in a graph and stitches its clusters. Returns None if it has neither. shared: whether the graph is needed
+        afterwards, with its calls marked, because random operators in it share a stream."""
         marked = nested_calls.mark_calls(graph, program.name, program.generation)
         if marked:
             self._programs[program.name] = program
         stitched = None
         if not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
-            own = copy.deepcopy(graph)  # what prepares a graph for its clusters does not stay if it has none
+            # What prepares a graph for its clusters must not stay if it has none.
+            own = copy.deepcopy(graph) if marked or shared else graph
             stitched = self._stitch(own, preserve, program, function)
         return graph if marked and stitched is None else stitched
 
