@@ -24,7 +24,7 @@ from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..base.dtypes import DT_BOOL, DT_INT32, KERNEL_DTYPES, WIDE_FLOATS
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
-from ..graph import control_flow, fused
+from ..graph import control_flow, convolution_gradients, fused
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import (
     COMPILED_BY_XLA,
@@ -258,26 +258,13 @@ def _reason_to_stay(
         return "an element type that its kernel does not have"
     if (reason := demands.why_not(graph, index)) is not None:
         return reason
-    if _is_part_of_convolution(graph, node):
+    if convolution_gradients.is_joined(graph, node):
         return "the convolution's gradient computes it as well"
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:
         return "its results are not used"
     return None
-
-
-def _is_part_of_convolution(graph: PlacedGraph, node: GraphNode) -> bool:
-    """Whether a node is the gradient of a bias and reads the same tensor as a convolution's gradient with respect to its filter: on a
-    CPU oneDNN computes both in one operator (tensorflow/core/common_runtime/mkl_layout_pass.cc), which a cluster would prevent."""
-    return (
-        node.op == "BiasAddGrad"
-        and node.device_type == "CPU"
-        and any(
-            graph.nodes[reader].op == "Conv2DBackpropFilter" and graph.nodes[reader].inputs[2] == node.inputs[0]
-            for reader, _ in graph.consumers[node.inputs[0].node]
-        )
-    )
 
 
 def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:

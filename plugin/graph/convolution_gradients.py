@@ -4,6 +4,9 @@
                            stride 1    the convolution of the gradient with the turned filter
     Conv2DBackpropFilter   1x1         the product of the transposed input with the gradient
 
+With oneDNN, TensorFlow computes a filter's gradient and that of a bias in one operator (mkl_layout_pass.cc), if both read the same
+tensor. Such a pair stays as it is: the bias' gradient would be rounded differently.
+
 XLA lowers the gradients in these ways too (tf2xla/kernels/conv_op_helpers.cc; its algebraic simplifier makes products of 1x1
 convolutions). The new op, `Stitchfleet` before TensorFlow's name, has the same operands and attributes. It times both kernels in the
 job's steps (native/products/convolution_gradient_op.cc).
@@ -15,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.dtypes import WIDE_FLOATS
+from ..versions.places import is_onednn_on
 from .memory_bound import OperandShapes, PartialShape
 from .node_defs import RefusalOf, copy_of, replace
-from .placed_graph import device_type
+from .placed_graph import GraphNode, PlacedGraph, device_type
 
 _PREFIX = "Stitchfleet"
-_INPUT, _FILTER = "Conv2DBackpropInput", "Conv2DBackpropFilter"
+_INPUT, _FILTER, _BIAS = "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAddGrad"
 
 
 def give_second_kernels(graph: Any, refusal_of: RefusalOf, operand_shapes: OperandShapes) -> int:
@@ -33,12 +37,34 @@ def give_second_kernels(graph: Any, refusal_of: RefusalOf, operand_shapes: Opera
         return 0
     shapes = operand_shapes([node.name for node in gradients])
     constants = {node.name: node for node in graph.node if node.op == "Const"}
+    joined = set()
+    if is_onednn_on():
+        joined = {_port(node.input[0]) for node in graph.node if node.op == _BIAS}
     count = 0
     for node in gradients:
+        if node.op == _FILTER and _port(node.input[2]) in joined:
+            continue
         taps = _constant_taps(constants, node) if node.op == _FILTER else _taps(shapes.get(node.name, ()))
         if taps is not None and _add_second_kernel(changed := copy_of(node), taps):
             count += replace(node, changed, refusal_of)
     return count
+
+
+def _port(text: str) -> str:
+    return text.removesuffix(":0")
+
+
+def is_joined(graph: PlacedGraph, node: GraphNode) -> bool:
+    """Whether a node is the gradient of a bias that TensorFlow computes together with that of a convolution's filter."""
+    return (
+        node.op == _BIAS
+        and node.device_type == "CPU"
+        and any(
+            graph.nodes[reader].op == _FILTER and graph.nodes[reader].inputs[2] == node.inputs[0]
+            for reader, _ in graph.consumers[node.inputs[0].node]
+        )
+        and is_onednn_on()
+    )
 
 
 def _is_plain(node: Any) -> bool:
@@ -53,8 +79,7 @@ def _is_plain(node: Any) -> bool:
 
 
 def _constant_taps(constants: Mapping[str, Any], node: Any) -> tuple[int, int] | None:
-    """Height and width of the filter whose gradient a node is; None if its shape is not a constant. With oneDNN this gradient may be
-    joined with a bias' by TensorFlow, so that it is replaced only if a second kernel surely can compute it."""
+    """Height and width of the filter whose gradient a node is; None if its shape is not a constant."""
     from tensorflow.python.framework import tensor_util
 
     if node.input[1] not in constants:

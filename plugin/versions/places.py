@@ -56,6 +56,13 @@ def _as_text(name: bytes | str) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
 
+def is_onednn_on() -> bool:
+    """Whether TensorFlow runs oneDNN's kernels on a CPU where it has them (TF_ENABLE_ONEDNN_OPTS, or the processor's features)."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
 def session_class() -> type[Any]:
     """The base class of v1 sessions. All steps go through its methods."""
     from tensorflow.python.client import session

@@ -1,4 +1,4 @@
-"""Keras `fit` of convolutions, batch normalizations, swish and pools, which TensorFlow fuses and hands to oneDNN."""
+"""Keras `fit` of convolutions, normalizations, pools, swish, squeeze and excitation, which TensorFlow fuses and hands to oneDNN."""
 
 import hashlib
 import json
@@ -8,11 +8,25 @@ import tensorflow as tf
 
 tf.keras.utils.set_random_seed(1)
 layers = tf.keras.layers
+
+
+class Excitation(tf.keras.layers.Layer):
+    """Scales each channel by a function of the channels' means: convolutions of 1x1 with a bias."""
+
+    def __init__(self, units, channels):
+        super().__init__()
+        self.squeeze = layers.Conv2D(units, 1, activation="swish")
+        self.excite = layers.Conv2D(channels, 1, activation="sigmoid")
+
+    def call(self, x):
+        return x * self.excite(self.squeeze(tf.reduce_mean(x, [1, 2], keepdims=True)))
+
+
 model = tf.keras.Sequential(
     [
         *(layers.Conv2D(8, 3, input_shape=(16, 16, 3)), layers.BatchNormalization(), layers.ReLU()),
         *(layers.AveragePooling2D(2), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.Activation("gelu")),
-        *(layers.MaxPooling2D(), layers.BatchNormalization(), layers.Activation("swish")),
+        *(layers.MaxPooling2D(), layers.BatchNormalization(), layers.Activation("swish"), Excitation(4, 8)),
         *(layers.Flatten(), layers.Dropout(0.3), layers.Dense(10, activation="softmax")),
     ]
 )
