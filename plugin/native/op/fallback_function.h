@@ -4,12 +4,17 @@
 // core/common_runtime/function.cc), and keeps it after the op is gone. If a library were freed, another one at the same address would
 // get the first one's instance: another cluster's numbers. So libraries live as long as the process, as the instances that refer to
 // them do. Equal layers of a network, and a function that is traced again, share one.
+//
+// But no two ops that exist at once share an instance. Its operators' kernels would run for both at the same time, with tensors of other
+// shapes, which happens to no kernel in the job's own graph: oneDNN's batch normalization keeps the number of channels in its kernel,
+// and wrote beyond the moving averages of a layer with fewer.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -49,10 +54,24 @@ class FallbackFunction {
         results_(library.function(0).signature().output_arg_size()),
         library_(tensorflow::OpRegistry::Global(), library) {}
 
-  // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Each run asks for it, since an op
-  // may outlive its runtime and get another one.
-  Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
+  // A number that no other op with this function has now. The op gives it back when it goes. Thread-safe.
+  int TakeNumber() const {
+    tensorflow::mutex_lock lock(mutex_);
+    int number = 0;
+    while (taken_.count(number) != 0) ++number;
+    taken_.insert(number);
+    return number;
+  }
+  void GiveBack(int number) const {
+    tensorflow::mutex_lock lock(mutex_);
+    taken_.erase(number);
+  }
+
+  // The instance of the op with a number in a runtime, on one of its devices: made by the first call, found by later ones. Each run asks
+  // for it, since an op may outlive its runtime and get another one.
+  Status Instantiate(Runtime* runtime, const std::string& device, int number, Runtime::Handle* handle) const {
     Runtime::InstantiateOptions options;
+    options.state_handle = std::to_string(number);
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;
     // A multi-device function goes through the same passes as the job's own graph, so its operators get the same kernels: on a CPU
@@ -70,6 +89,8 @@ class FallbackFunction {
   const std::string name_;
   const int arguments_, results_;
   const tensorflow::FunctionLibraryDefinition library_;
+  mutable tensorflow::mutex mutex_;
+  mutable std::set<int> taken_;
 };
 
 }  // namespace stitchfleet

@@ -113,6 +113,7 @@ StitchOp::StitchOp(OpKernelConstruction* c) : OpKernel(c) {
   OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
   OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
   OP_REQUIRES_OK(c, FallbackFunction::Of(fallback, &fallback_));
+  number_ = fallback_->TakeNumber();
   if (type_string() == "StitchfleetUpdate") {
     OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
     OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
@@ -344,7 +345,7 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   FunctionLibraryRuntime* runtime = ctx->function_library();
   OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
   FunctionLibraryRuntime::Handle handle;
-  OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle));
+  OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), number_, &handle));
   // All operators run on this thread. If they were given to the pool while this thread waits, as many Stitch ops as the pool has
   // threads could wait for each other.
   std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };

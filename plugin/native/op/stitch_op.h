@@ -23,6 +23,9 @@ namespace stitchfleet {
 class StitchOp : public tensorflow::OpKernel {
  public:
   explicit StitchOp(tensorflow::OpKernelConstruction* c);
+  ~StitchOp() override {
+    if (number_ >= 0) fallback_->GiveBack(number_);
+  }
 
   void Compute(tensorflow::OpKernelContext* ctx) override;
 
@@ -85,6 +88,7 @@ class StitchOp : public tensorflow::OpKernel {
   bool demands_ = false;
   std::vector<std::string> member_names_;
   const FallbackFunction* fallback_ = nullptr;
+  int number_ = -1;  // of the fallback's instance
   Cluster* cluster_ = nullptr;
   std::atomic<bool> has_signature_{false};
   Parallelism parallelism_;
