@@ -24,7 +24,7 @@ from ..ops.reference import reduce_identity
 from ..ops.table import build, infer_node
 from ..ops.verify import verify_if_asked
 from ..passes.simplify import simplify
-from . import composites, convolutions
+from . import composites, convolutions, selections
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 from .proto import read_hlo_proto
 from .text import read_hlo_text
@@ -158,7 +158,6 @@ _REASONS: Final = {
     "topk": "a sort",
     "while": _CONTROL,
     "conditional": _CONTROL,
-    "select-and-scatter": "a selection by window",
     "fft": "a Fourier transform",
     "cholesky": "linear algebra, left to the library",
     "triangular-solve": "linear algebra, left to the library",
@@ -219,7 +218,7 @@ _KIND_OPS: Final = {kind: op for op, kind in _REGION_KINDS.items()}
 _OPERANDS: Final = {
     "dot": (2, 2),
     "convolution": (2, 2),
-    **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
+    **dict.fromkeys(("select", "clamp", "batch-norm-training", "select-and-scatter"), (3, 3)),
     **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
     **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
     **dict.fromkeys(
@@ -282,6 +281,7 @@ class _Importer:
             "reverse": self.reverse,
             "reduce": self.reduce,
             "reduce-window": self.reduce_window,
+            "select-and-scatter": self.select_and_scatter,
             "gather": self.gather,
             "scatter": self.scatter,
             "dynamic-slice": self.dynamic_slice,
@@ -533,10 +533,10 @@ class _Importer:
             raise _Refusal("the state after random numbers were drawn")
         return element
 
-    def called(self, item: HloInstruction) -> HloComputation:
-        if not item.called or item.called[0] not in self.module.computations:
+    def called(self, item: HloInstruction, number: int = 0) -> HloComputation:
+        if len(item.called) <= number or item.called[number] not in self.module.computations:
             raise HloImportError(f"HLO {item.opcode} {item.name}: given no existing computation, expected one")
-        return self.module.computations[item.called[0]]
+        return self.module.computations[item.called[number]]
 
     def call(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
         """call and fusion are inlined. map is too: its ops are element-wise on scalars, so they apply to arrays
@@ -563,9 +563,9 @@ class _Importer:
 
     # -- reductions --
 
-    def region(self, item: HloInstruction) -> Graph:
-        """The called computation as a scalar graph with flattened outputs. Raises _Refusal if it cannot be imported."""
-        computation = self.called(item)
+    def region(self, item: HloInstruction, number: int = 0) -> Graph:
+        """A called computation as a scalar graph with flattened outputs. Raises _Refusal if it cannot be imported."""
+        computation = self.called(item, number)
         inner = _Importer(self.module)
         inner.depth = self.depth
         parameters: list[HloValue] = []
@@ -629,6 +629,23 @@ class _Importer:
         if kind is None:
             raise _Refusal("a reduce-window with a region of its own")
         return self.emit(item, "reduce_window", operands, window=item.window, kind=kind)
+
+    def select_and_scatter(self, item: HloInstruction, operands: list[HloValue]) -> HloValue:
+        x, source, init = map(self.index, operands)
+        select = self.region(item)
+        root = select.nodes[select.outputs[0]]
+        numbers = [select.nodes[operand].attributes.get("number") for operand in root.operands]
+        if root.op != "compare" or root.attributes["direction"] not in ("GE", "LE") or numbers != [0, 1]:
+            raise _Refusal("a selection by window that is not of the first largest or smallest element")
+        if region_kind(self.region(item, 1), 0, 1) != "sum":
+            raise _Refusal("a selection by window whose elements are not added")
+        if not self.dtype_of(x).is_float or root.attributes["total_order"]:
+            raise _Refusal("a selection by window of integers or in a total order")
+        if not selections.is_written_out(item.window):
+            raise _Refusal("a selection by a large or dilated window")
+        direction = str(root.attributes["direction"])
+        found = selections.select_and_scatter(self.builder, x, source, item.window, direction)
+        return self.start_from(item, self.as_stated(item, found), "sum", init)
 
     # -- indexed --
 

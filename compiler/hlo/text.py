@@ -374,7 +374,7 @@ class _Parser:
             dimensions=dimensions,
             slices=self.slices(a),
             padding=self.padding(a),
-            window=self.window(a) if opcode in ("reduce-window", "convolution") else (),
+            window=self.window(a) if opcode in ("reduce-window", "select-and-scatter", "convolution") else (),
             dynamic_slice_sizes=a.integers("dynamic_slice_sizes"),
             gather=indexed if opcode == "gather" else None,
             scatter=indexed if opcode == "scatter" else None,

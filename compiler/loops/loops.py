@@ -124,6 +124,22 @@ class Choose:
 
 
 @dataclass(frozen=True)
+class Masked:
+    """A value, given by name, where the s32 `keep` is -1; all bits zero where it is 0."""
+
+    value: str
+    keep: str
+
+
+@dataclass(frozen=True)
+class Either:
+    """One of two values, given by name: all bits of the other are zero."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
 class Convert:
     """Converts from an accumulator's dtype to the result's: a cast, and for f16 and bf16 the one rounding of a sum."""
 
@@ -131,7 +147,7 @@ class Convert:
     value: str
 
 
-Value: TypeAlias = "Load | LoadLocal | Compute | Merge | FromIndex | Choose | Convert"
+Value: TypeAlias = "Load | LoadLocal | Compute | Merge | FromIndex | Choose | Masked | Either | Convert"
 
 
 @dataclass(frozen=True)
@@ -454,6 +470,10 @@ def value_text(value: Value) -> str:
         return f"{value.node.op}({', '.join(value.operands)})"
     if isinstance(value, Merge):
         return f"{value.kind}({value.left}, {value.right})"
+    if isinstance(value, Masked):
+        return f"masked({value.value}, {value.keep})"
+    if isinstance(value, Either):
+        return f"either({value.left}, {value.right})"
     if isinstance(value, FromIndex):
         return f"({value.index})"
     if isinstance(value, Choose):

@@ -18,10 +18,12 @@ def read_value(value: loops.Value, names: set[str], variables: set[Var]) -> None
         variables |= value.index.variables
     elif isinstance(value, loops.Compute):
         names |= set(value.operands)
-    elif isinstance(value, loops.Merge):
+    elif isinstance(value, (loops.Merge, loops.Either)):
         names |= {value.left, value.right}
     elif isinstance(value, loops.Convert):
         names.add(value.value)
+    elif isinstance(value, loops.Masked):
+        names |= {value.value, value.keep}
     elif isinstance(value, loops.Choose):
         names |= {name for _, name in value.cases} | {value.otherwise}
         for guard, _ in value.cases:

@@ -34,6 +34,7 @@ MANY_TIMES: Final = 4
 OVERLAPPING: Final = 2
 """If windows read each element at least this many times on average, computing the element once per window takes longer than
 storing and loading it."""
+MANY_PADDINGS: Final = 3
 _IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
@@ -120,11 +121,15 @@ def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
 
 
 def _is_in_windows(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
-    """Whether node i, its elements perhaps moved or padded, is read by overlapping windows."""
-    waiting, seen = [i], {i}
+    """Whether node i, its elements perhaps moved or padded, is read by overlapping windows. Paddings of one tensor by different
+    widths are such windows too: each reads it at another place."""
+    waiting, seen, paddings = [i], {i}, 0
     while waiting:
         for user in users[waiting.pop()]:
             node = graph.nodes[user]
+            paddings += node.op == "pad" and user not in seen
+            if paddings >= MANY_PADDINGS:
+                return True
             if node.op in ("patches", "reduce_window"):
                 terms = node.element_count
                 if node.op == "reduce_window":

@@ -269,7 +269,8 @@ def _reason_to_stay(
 
 def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:
     """Why an operator stays in TensorFlow on a GPU: its results there differ from those on the CPU, which the kernels reproduce."""
-    if node.op == RANDOM_UNIFORM or node.op.startswith(("FusedBatchNorm", "DepthwiseConv")) or is_product(node.op):
+    own = ("FusedBatchNorm", "DepthwiseConv", "MaxPoolGrad")
+    if node.op == RANDOM_UNIFORM or node.op.startswith(own) or is_product(node.op):
         return "its numbers on a GPU are a library's own"
     if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in WIDE_FLOATS:
         return "of floats it goes once along the dimension"

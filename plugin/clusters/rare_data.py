@@ -5,8 +5,9 @@ That is, in this order: what TensorFlow's documentation says of the value; if it
 depends on an element's position in a vector or on the order of elements, the documented formula.
 
     ReluGrad, Relu6Grad          gradients * (features > 0): NaN * 0 and Inf * 0 are NaN (documented). XLA selects 0
-    Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, that is oneDNN's, at all positions). In training that
-                                 depends on the number of channels: there it is the documented maximum, as in XLA
+    Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, at all positions), and in training if the number of channels
+                                 is a multiple of 8 (oneDNN's kernel of vectors, from AVX2 on, at all positions). Else it is the
+                                 documented maximum, as in XLA
     EluGrad, SeluGrad            test outputs < 0 (documented): the gradient at 0 and NaN is that of positive outputs. XLA tests
                                  outputs > 0
     SqrtGrad, RsqrtGrad,
@@ -24,8 +25,10 @@ depends on an element's position in a vector or on the order of elements, the do
     Max, Min, UnsortedSegmentMax,
     UnsortedSegmentMin           NaN if any element is, as in XLA and Max (the documented maximum of all). The CPU kernel of segments
                                  starts again after each NaN, so its result depends on the order of the rows
-    MaxPool                      a NaN is never the largest. The search starts from the lowest finite number, which is the result if
+    MaxPool, MaxPoolGrad         a NaN is never the largest. The search starts from the lowest finite number, which is the result if
                                  all are NaN (CPU kernel, also oneDNN's, at all positions). XLA returns NaN if any element is NaN.
+                                 The gradient goes to the first of a window's largest elements (oneDNN's kernel, at all positions;
+                                 the other CPU kernel gives it to a NaN if that is the window's first element)
                                  Of equal zeros of both signs either is the result: which one the CPU kernel returns depends on the
                                  tensor's size
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel returns zeros beside the
@@ -52,6 +55,8 @@ _LARGEST: Final = {
     DT_HALF: 65504.0,
 }
 """DataType number of a floating-point type -> its largest finite number."""
+_VECTOR_CHANNELS: Final = 8
+"""oneDNN's kernel of vectors is for tensors whose number of channels is a multiple of this."""
 _INTEGER_BITS: Final = {DT_INT32: 31, DT_INT64: 63}
 
 
@@ -89,6 +94,24 @@ def _relu_without_nan(f: _Floats, operands: list[str]) -> str:
     (features,) = operands
     zero = f.number(0.0)
     return f.select(f.op("Greater", features, zero), features, zero)
+
+
+def _relu_in_training(channel_dimension: int) -> Callable[[_Floats, list[str]], str]:
+    """The Relu that oneDNN applies together with a batch normalization. The number of channels is known when the body is lowered."""
+
+    def made(f: _Floats, operands: list[str]) -> str:
+        (features,) = operands
+        integers = f.nodes.of(DT_INT32)
+        shape = f.nodes.bare("Shape", features)
+        shape.attr["T"].type, shape.attr["out_type"].type = f.dtype, DT_INT32
+        bounds = integers.constant([channel_dimension]), integers.constant([1])
+        channels = integers.bare("Slice", f"{shape.name}:output:0", *bounds)
+        channels.attr["T"].type = channels.attr["Index"].type = DT_INT32
+        rest = integers.node("FloorMod", "z", f"{channels.name}:output:0", integers.constant(_VECTOR_CHANNELS))
+        in_vectors = integers.node("Equal", "z", rest, integers.constant(0))
+        return f.select(in_vectors, _relu_without_nan(f, operands), f.nodes.node("Relu", "activations", features))
+
+    return made
 
 
 def _relu6_grad(f: _Floats, operands: list[str]) -> str:
@@ -134,6 +157,7 @@ _SEARCHES: Final = {
     "ArgMax": "Greater",
     "ArgMin": "Less",
     "MaxPool": "Greater",
+    "MaxPoolGrad": "Greater",
 }
 """Operators that search an extreme of their first operand -> the comparison that an element must pass against the worst finite
 number; elements that do not pass are replaced by it."""
@@ -151,7 +175,12 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
 def _result_of(node: Any) -> Callable[[_Floats, list[str]], str] | None:
     """What appends the nodes that compute an operator's result instead of the operator; None if it does so itself."""
     if node.op == "Relu":
-        return _relu_without_nan if fused.is_of_normalization_in_inference(node) else None
+        normalization = fused.normalization_of(node)
+        if normalization is None:
+            return None
+        if not normalization.attr["is_training"].b:
+            return _relu_without_nan
+        return _relu_in_training(normalization.attr["data_format"].s.decode().index("C"))
     return _RESULTS.get(node.op)
 
 

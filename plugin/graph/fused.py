@@ -78,12 +78,12 @@ def _can_take_normalization_apart(node: Any) -> bool:
     )
 
 
-def is_of_normalization_in_inference(node: Any) -> bool:
-    """Whether a NodeDef is the last part of a _FusedBatchNormEx that normalizes by given moments."""
+def normalization_of(node: Any) -> Any | None:
+    """The NodeDef of the _FusedBatchNormEx whose last part a NodeDef is; None if it is not one's."""
     if _ORIGINAL not in node.attr:
-        return False
+        return None
     original = _original(node)
-    return original.op == "_FusedBatchNormEx" and not original.attr["is_training"].b
+    return original if original.op == "_FusedBatchNormEx" else None
 
 
 def _original(last_part: Any) -> Any:

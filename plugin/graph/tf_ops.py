@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..base.dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, INTEGERS, WIDE_FLOATS
+from ..base.dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, FLOATS, INTEGERS, WIDE_FLOATS
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from .memory_bound import MARK
 
@@ -99,6 +99,7 @@ RULES: dict[str, OpRule] = {
     **_rows("Cumsum Cumprod", OpRule(values=(1,), weight=2, dtypes=WIDE_FLOATS | INTEGERS)),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
     **_rows("MaxPool AvgPool", OpRule(weight=4)),
+    "MaxPoolGrad": OpRule(weight=8, dtypes=FLOATS),
     "DepthwiseConv2dNative": OpRule(weight=8, dtypes=WIDE_FLOATS),
     "DepthwiseConv2dNativeBackpropInput": OpRule(values=(0,), weight=8, dtypes=WIDE_FLOATS),
     "DepthwiseConv2dNativeBackpropFilter": OpRule(values=(1,), weight=8, dtypes=WIDE_FLOATS),

@@ -4,9 +4,11 @@ map."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from stitchfleet.compiler.hlo.selections import select_and_scatter
 from stitchfleet.compiler.ir.graph import (
     Attribute,
     DType,
@@ -381,6 +383,30 @@ def max_pool(batch: int, size: int, channels: int) -> Graph:
     return m.done(m.op("reduce_window", x, m.constant(-np.inf), window=window, kind="max"))
 
 
+def max_pool_gradient(batch: int, size: int, channels: int) -> Graph:
+    m = Maker("max_pool_gradient")
+    x, step = m.parameter(batch, size, size, channels), WindowDimension(3, 2, 1, 1)
+    pooled = (size - 1) // 2 + 1
+    gradient = m.parameter(batch, pooled, pooled, channels)
+    window = (WindowDimension(1), step, step, WindowDimension(1))
+    return m.done(select_and_scatter(m.builder, x, gradient, window, "GE"))
+
+
+def padded_rows(dtype: DType, rows: int, columns: int) -> Graph:
+    """Rows before and after a tensor, and after what is computed from it."""
+    m = Maker(f"padded_rows_{dtype.value}")
+    x, value = m.parameter(rows, columns, dtype=dtype), m.constant(1, dtype=dtype)
+    twice = m.op("xor", x, x) if dtype is DType.PRED else m.op("add", x, x)
+    padded = [
+        m.op("pad", source, value, low=(low, 0), high=(3 - low, 0), interior=(0, 0))
+        for source, low in ((x, 2), (twice, 1))
+    ]
+    return m.done(
+        m.op("xor" if dtype is DType.PRED else "add", *padded),
+        m.op("pad", x, value, low=(0, 3), high=(1, 0), interior=(1, 0)),
+    )
+
+
 def cumsum_of_columns(rows: int, columns: int) -> Graph:
     """As TensorFlow's Cumsum is lowered: a window as long as the dimension, padded on one side."""
     m = Maker("cumsum_of_columns")
@@ -585,6 +611,9 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "cumulative_sum_of_columns": lambda: cumulative((40, 20), 0, exclusive=True),
     "max_pool": lambda: max_pool(2, 9, 5),
     "max_pool_channels": lambda: max_pool(2, 9, 40),
+    "max_pool_gradient": lambda: max_pool_gradient(2, 9, 40),
+    "max_pool_gradient_few_channels": lambda: max_pool_gradient(2, 8, 3),
+    **{f"padded_rows_{dtype.value}": partial(padded_rows, dtype, 7, 40) for dtype in DType},
     "cumsum_of_columns": lambda: cumsum_of_columns(30, 24),
     "embedding_gradient": lambda: embedding_gradient(40, 96, 30),
     "embedding": lambda: embedding(40, 96, 30),

@@ -20,6 +20,7 @@ NAMES = (
     *("softmax_gradient", "log_softmax", "gelu_tanh", "gelu_erf", "gelu_gradient", "sparse_cross_entropy"),
     *("cross_entropy_gradient", "adam", "argmax", "argmin_integers", "one_hot", "gather", "gather_axis_1"),
     *("gather_nd", "gather_gradient", "scatter_nd", "scatter_update", "scatter_sub", "segment_max", "max_pool"),
+    *("max_pool_gradient", "max_pool_gradient_3d"),
     *("average_pool", "average_pool_gradient", "cumsum_reverse_exclusive", "cumprod", "pad", "pad_reflect"),
     *("strided_slice", "strided_slice_gradient", "strided_slice_negative", "bf16_sum", "f16_softmax", "f64_chain"),
     *("casts", "saturating_cast", "integer_arithmetic", "floor_division", "bit_operations", "booleans", "where_nan"),
@@ -128,6 +129,8 @@ def define() -> None:
     add("scatter_sub", tf.tensor_scatter_nd_sub, f32(8, 3), s32(0, 8, 6, 1), f32(6, 3))
     add("segment_max", lambda x, i: tf.math.unsorted_segment_max(x, i, 4), f32(10, 3), s32(0, 4, 10))
     add("max_pool", lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), f32(2, 9, 8, 3))
+    add("max_pool_gradient", gradient(lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME")), f32(2, 9, 8, 3))
+    add("max_pool_gradient_3d", gradient(lambda x: tf.nn.max_pool3d(x, 2, 2, "VALID")), f32(1, 4, 5, 4, 3))
     add("average_pool", lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"), f32(2, 9, 8, 3))
     add("average_pool_gradient", gradient(lambda x: tf.nn.avg_pool2d(x, 2, 2, "VALID")), f32(2, 8, 8, 3))
     add("cumsum_reverse_exclusive", lambda x: tf.cumsum(x, 1, exclusive=True, reverse=True), f32(3, 17))

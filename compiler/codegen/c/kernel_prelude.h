@@ -35,6 +35,18 @@ template <class T> struct StitchInteger {
 
 template <class To, class From> STITCH_INLINE To stitch_bits(From value) { return __builtin_bit_cast(To, value); }
 
+/* A value where `keep` is -1, all bits zero where it is 0; and one of two values, where all bits of the other are zero. */
+template <class T> STITCH_INLINE T stitch_masked(T value, int keep) { return (T)(value & (T)keep); }
+STITCH_INLINE float stitch_masked(float value, int keep) { return stitch_bits<float>(stitch_bits<int>(value) & keep); }
+STITCH_INLINE double stitch_masked(double value, int keep) {
+  return stitch_bits<double>(stitch_bits<long long>(value) & (long long)keep);
+}
+template <class T> STITCH_INLINE T stitch_either(T a, T b) { return (T)(a | b); }
+STITCH_INLINE float stitch_either(float a, float b) { return stitch_bits<float>(stitch_bits<unsigned>(a) | stitch_bits<unsigned>(b)); }
+STITCH_INLINE double stitch_either(double a, double b) {
+  return stitch_bits<double>(stitch_bits<unsigned long long>(a) | stitch_bits<unsigned long long>(b));
+}
+
 /* ---- f16 and bf16 ---------------------------------------------------------------------------------------------------------- */
 
 #ifndef STITCH_CONVERTS_F16 /* else the device has instructions for it: cuda_prelude.h */

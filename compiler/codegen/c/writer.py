@@ -41,6 +41,10 @@ class Writer:
             return cpp_expression(value.node, value.dtypes, value.operands)
         if isinstance(value, loops.Merge):
             return cpp_combine(value.kind, dtype, value.left, value.right)
+        if isinstance(value, loops.Masked):
+            return f"stitch_masked({value.value}, {value.keep})"
+        if isinstance(value, loops.Either):
+            return f"stitch_either({value.left}, {value.right})"
         if isinstance(value, loops.FromIndex):
             if dtype is DType.PRED:
                 return f"(({index_text(value.index)}) != 0)"

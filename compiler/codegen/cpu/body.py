@@ -16,6 +16,7 @@ from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from . import forms
 from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_ADDED_AT_ONCE, SQUARE, Ahead, Draw, Facts, Squares, Strips
+from .masks import without_conditions
 
 CAPACITY: Final = "STITCH_CAPACITY"
 """Marks the size of a local in a text for many shapes: `CAPACITY(128)`."""
@@ -145,6 +146,19 @@ class CpuWriter(Writer):
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
         form = forms.form_of(loop, self.facts, self.rests)
+        before, changed = ((), loop) if isinstance(form, forms.Parts) else without_conditions(loop, self.facts.sizes)
+        if not before:
+            yield from self._in_form(loop, form, indent)
+            return
+        inside = self
+        if self.ahead is not None and self.ahead.loop is loop:
+            inside = replace(self, ahead=replace(self.ahead, loop=changed))
+        yield "  " * indent + "{"
+        yield from inside.body(before, indent + 1)
+        yield from inside._in_form(changed, form, indent + 1)
+        yield "  " * indent + "}"
+
+    def _in_form(self, loop: Loop, form: forms.Form, indent: int) -> Iterator[str]:
         if isinstance(form, forms.Scanned):
             yield from self._scan_loop(loop, indent)
         elif isinstance(form, forms.Parts):

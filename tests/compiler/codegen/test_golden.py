@@ -34,6 +34,7 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
     "cumulative_sum_of_columns": lambda: library.cumulative((100, 64), 0),
     "max_pool": lambda: library.max_pool(8, 56, 64),
     "max_pool_few_channels": lambda: library.max_pool(8, 56, 3),
+    "max_pool_gradient": lambda: library.max_pool_gradient(8, 56, 64),
     "gelu": lambda: library.gelu(1024, 1024),
     "bias_residual": lambda: library.bias_residual(1024, 256),
     "cross_entropy": lambda: library.cross_entropy(160, 8000),

@@ -90,14 +90,44 @@ def gradient_of(op: str, first: str, second: str) -> Callable[[Any, Any], Any]:
 
 
 CHANNELS = np.repeat(np.where(np.abs(ROWS) == LARGEST, 9, ROWS).reshape(1, 8, 8, 1), 16, axis=3)
+WHOLE = np.tile([-1, 1], 512).reshape(1, 16, 64).swapaxes(1, 2).reshape(1, 8, 8, 16)
+MISSING = np.where(np.arange(16) % 3 == 0, np.nan, WHOLE).astype(np.float32)
 
 
-def normalized(x: Any) -> Any:
-    """Of 16 channels, in inference. TensorFlow's oneDNN, if it is on, has a kernel for this and a Relu of it, which hides NaN."""
+def normalized(x: Any, is_training: bool = False) -> Any:
+    """TensorFlow, if oneDNN is on, has a kernel for this and a Relu of it, which hides NaN if the channels fill vectors."""
     import tensorflow as tf
 
-    given, zeros = np.linspace(0.5, 2.0, 16, dtype=np.float32), np.zeros(16, np.float32)
-    return tf.compat.v1.nn.fused_batch_norm(x, given, zeros, mean=zeros, variance=given, is_training=False)[0]
+    given, zeros = np.linspace(0.5, 2.0, x.shape[-1], dtype=np.float32), np.zeros(x.shape[-1], np.float32)
+    moments = {} if is_training else {"mean": zeros, "variance": given}
+    return tf.compat.v1.nn.fused_batch_norm(x, given, zeros, **moments, is_training=is_training)[0]
+
+
+def pooled(x: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.nn.max_pool2d(tf.nn.relu(x), (1, 2), (1, 2), "VALID")
+
+
+def pooling_gradient(x: Any, gradients: Any, size: int, stride: int) -> Any:
+    import tensorflow as tf
+
+    y = tf.nn.max_pool2d(x, size, stride, "VALID")
+    window = {"ksize": [1, size, size, 1], "strides": [1, stride, stride, 1], "padding": "VALID"}
+    return tf.raw_ops.MaxPoolGrad(orig_input=x, orig_output=y, grad=gradients, **window)
+
+
+def gradient_of_first_largest(
+    x: np.ndarray[Any, Any], gradients: np.ndarray[Any, Any], size: int, stride: int
+) -> np.ndarray[Any, Any]:
+    """The gradient of a pooling whose windows do not leave the image: to the first of a window's largest elements."""
+    result = np.zeros_like(x)
+    known = np.where(x > np.finfo(x.dtype).min, x, np.finfo(x.dtype).min)  # a NaN is never the largest
+    for b, i, j, c in np.ndindex(gradients.shape):
+        window = known[b, stride * i : stride * i + size, stride * j : stride * j + size, c]
+        at = np.unravel_index(np.argmax(window), window.shape)
+        result[b, stride * i + at[0], stride * j + at[1], c] += gradients[b, i, j, c]
+    return result
 
 
 def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
@@ -140,9 +170,17 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
             [ROWS.astype(np.float64).reshape(2, 4, 8, 1)],
         ),
         "Relu of a normalization": (lambda x: tf.nn.relu(normalized(x)), [CHANNELS]),
-        "MaxPool of a normalization's Relu": (
-            lambda x: tf.nn.max_pool2d(tf.nn.relu(normalized(x)), (1, 2), (1, 2), "VALID"),
-            [CHANNELS],
+        "MaxPool of a normalization's Relu": (lambda x: pooled(normalized(x)), [CHANNELS]),
+        "of 12 channels": (lambda x: pooled(normalized(x)), [CHANNELS[..., :12]]),
+        "in training": (lambda x: pooled(normalized(x, is_training=True)), [MISSING]),
+        "in training, of 12 channels": (lambda x: pooled(normalized(x, is_training=True)), [MISSING[..., :12]]),
+        "MaxPoolGrad": (
+            partial(pooling_gradient, size=2, stride=2),
+            [CHANNELS, np.arange(256, dtype=np.float32).reshape(1, 4, 4, 16)],
+        ),
+        "MaxPoolGrad of windows that overlap": (
+            partial(pooling_gradient, size=3, stride=2),
+            [CHANNELS, np.arange(144, dtype=np.float32).reshape(1, 3, 3, 16)],
         ),
         "UnsortedSegmentSum": (lambda x: tf.math.unsorted_segment_sum(x, [0, 2, 2, 0, 4, 4, 0, 2], 5), [ROWS]),
         "Cumsum": (lambda x: tf.cumsum(x, 1), [SUMS]),
@@ -151,6 +189,9 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
     }
 
 
+POOLED_NORMALIZATIONS = (
+    *("MaxPool of a normalization's Relu", "of 12 channels", "in training", "in training, of 12 channels"),
+)
 NAMES = (
     *("ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "ArgMax of a row"),
     *("ArgMin of a row", "ArgMax of a column", "Cast to int32"),
@@ -158,7 +199,7 @@ NAMES = (
     *("Maximum", "Minimum", "Softmax", "Erf", "Erfc", "Gelu", "Gelu by tanh", "Softplus"),
     *("Cumsum", "Cumsum from the end", "Cumprod"),
     *("MaxPool", "MaxPool of windows that overlap", "MaxPool of float64", "UnsortedSegmentSum"),
-    *("Relu of a normalization", "MaxPool of a normalization's Relu"),
+    *("Relu of a normalization", *POOLED_NORMALIZATIONS, "MaxPoolGrad", "MaxPoolGrad of windows that overlap"),
 )
 
 
@@ -169,13 +210,16 @@ def softmax(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 DOCUMENTED: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Softmax": softmax,
+    "MaxPoolGrad": partial(gradient_of_first_largest, size=2, stride=2),
+    "MaxPoolGrad of windows that overlap": partial(gradient_of_first_largest, size=3, stride=2),
     "RsqrtGrad": lambda gradients, y: np.where(gradients == 0, 0, gradients * np.float32(-0.5) * y**3),
 }
-"""Rows on which the CPU kernel's result depends on an element's position (NaN in a row, the sign of a gradient at y = 0).
+"""Rows on which the CPU kernel's result depends on an element's position (NaN in a row, the sign of a gradient at y = 0; without
+oneDNN, a NaN at a window's beginning).
 The documented formula holds (rare_data.py)."""
 EITHER_ZERO = (
     *("MaxPool", "MaxPool of windows that overlap", "MaxPool of float64"),
-    *("Relu of a normalization", "MaxPool of a normalization's Relu"),
+    *("Relu of a normalization", *POOLED_NORMALIZATIONS),
 )
 """Of a window's two zeros TensorFlow takes another one from size to size."""
 RELATIVE = {"Erfc": 6e-7}

@@ -8,7 +8,6 @@
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
   const float* __restrict b0 = (const float*)tensors[0];
   float* __restrict b1 = (float*)tensors[1];
-  int zero = 0; __asm__("" : "+r"(zero));
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
@@ -17,11 +16,19 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     for (int i = 0; i < 64; ++i) row1[i] = -__builtin_inff();
     for (int k576_192 = 0; k576_192 < 3; ++k576_192) {
       for (int k576_64 = 0; k576_64 < 3; ++k576_64) {
-        #pragma omp simd
-        for (int k576_1 = 0; k576_1 < 64; ++k576_1) {
-          const float t2 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0 + zero) & (((r % 28) * 2 + k576_64 - 1) >= 0 + zero)) ? b0[(r / 28) * 7168 + k576_192 * 3584 + (r % 28) * 128 + k576_64 * 64 + k576_1 - 3648] : (float)0);
-          const float t3 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? t2 : -__builtin_inff());
-          row1[k576_1] = stitch_max(row1[k576_1], t3);
+        {
+          const long long k576_1_start1_inside = (long long)((r / 28) * 7168 + k576_192 * 3584 + (r % 28) * 128 + k576_64 * 64 - 3648);
+          const long long k576_1_start1_anywhere = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? k576_1_start1_inside : 0ll);
+          const long long k576_1_start1 = stitch_index(k576_1_start1_anywhere);
+          const int k576_1_keep1 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? (int)-1ll : (int)0ll);
+          const float t3_fill = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? 0x0.0p+0f : -__builtin_inff());
+          #pragma omp simd
+          for (int k576_1 = 0; k576_1 < 64; ++k576_1) {
+            const float t2_read = b0[k576_1 + k576_1_start1];
+            const float t2 = stitch_masked(t2_read, k576_1_keep1);
+            const float t3 = stitch_either(t2, t3_fill);
+            row1[k576_1] = stitch_max(row1[k576_1], t3);
+          }
         }
       }
     }
