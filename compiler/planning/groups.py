@@ -1,7 +1,8 @@
 """Dominants, sub-dominants and groups: which ops of a stitch op share one schedule (AStitch section 4.3, step 1).
 
 Candidates end a group: all reductions, expensive element-wise ops whose result is broadcast, concatenations of many tensors that are
-broadcast, element-wise ops whose results overlapping windows read, and the outputs. Two candidates belong to one group if ops of
+broadcast, element-wise ops whose results are read so often that computing them each time takes longer than storing them, and the
+outputs. Two candidates belong to one group if ops of
 local scheme alone connect them, in either direction, also through a shared parameter. One candidate
 becomes the group's dominant, whose thread mapping all others follow. Other groups (or a later segment of the same group) read a
 candidate's result by a regional or a global edge. Nothing here depends on a device.
@@ -18,12 +19,12 @@ Our reading of the paper where it is silent:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..ir.graph import Graph
-from ..ops.attributes import window_of
+from ..ir.graph import Graph, Shape
+from ..ops.attributes import integers, window_of
 from ..ops.table import ELEMENTWISE, OPS, Cost
 from ..support.union_find import UnionFind
 
@@ -31,10 +32,14 @@ MANY_PARTS: Final = 4
 """A broadcast concatenation of at least this many tensors is worth storing. Otherwise as many comparisons per element find the
 element's part, and every part is computed for each element, used or not."""
 MANY_TIMES: Final = 4
-OVERLAPPING: Final = 2
-"""If windows read each element at least this many times on average, computing the element once per window takes longer than
-storing and loading it."""
-MANY_PADDINGS: Final = 3
+SEVERAL_TIMES: Final = 2
+STORING: Final = 8
+"""Writing an element to memory and reading it again takes about as long as so many light ops on it, in vectors. Measured on a Zen 4:
+8 bytes at 10 GB/s, 0.8 ns; an op of 16 elements, 0.3 ns."""
+EXPENSIVE: Final = 20
+"""Light ops that an expensive one takes as long as."""
+LARGE: Final = 1024
+"""Elements of a tensor that is not computed once for all rows."""
 _IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
@@ -69,6 +74,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
     work."""
     users = graph.users()
     outputs, wanted, factors = frozenset(graph.outputs), frozenset(forced), _right_factors(graph)
+    often = _often_read(graph, users, {*wanted, *factors})
     found: dict[int, Candidate] = {}
     for i, node in enumerate(graph.nodes):
         cost = OPS[node.op].cost
@@ -80,8 +86,8 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
         elif node.op == "concatenate" and len(node.operands) >= MANY_PARTS and _is_repeated(graph, users, i):
             found[i] = Candidate(f"it joins {len(node.operands)} tensors and is broadcast", True, apart=True)
-        elif cost in ELEMENTWISE and _is_in_windows(graph, users, i):
-            found[i] = Candidate("the windows that read it overlap", True, apart=True)
+        elif i in often:
+            found[i] = Candidate(f"it is read at several places, and takes {often[i]} ops", True, apart=True)
         elif i in factors:
             found[i] = Candidate("each row of a matrix product reads all of it", True, apart=True)
         elif i in wanted:
@@ -120,26 +126,74 @@ def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
     return False
 
 
-def _is_in_windows(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
-    """Whether node i, its elements perhaps moved or padded, is read by overlapping windows. Paddings of one tensor by different
-    widths are such windows too: each reads it at another place."""
-    waiting, seen, paddings = [i], {i}, 0
+def _often_read(graph: Graph, users: Sequence[Sequence[int]], known: Collection[int]) -> Mapping[int, int]:
+    """Element-wise nodes that should be in memory, because they are read several times at other places: by overlapping windows, under
+    several paddings, or after a broadcast. Each is mapped to the number of ops that it saves. known: nodes whose values are there,
+    other than outputs.
+
+    If such a node can be computed from an output with few ops, the output is taken instead: it is in memory anyway."""
+    found: dict[int, int] = {}
+    outputs = frozenset(graph.outputs)
+    for i, node in enumerate(graph.nodes):
+        if not OPS[node.op].elementwise or not node.element_count:
+            continue
+        times = _times_read(graph, users, i)
+        if times < SEVERAL_TIMES:
+            continue
+        cost, _ = _cost_of(graph, i, {*known, *found})
+        if cost * times < STORING:
+            continue
+        rest, sources = _cost_of(graph, i, {*known, *found, *outputs} - {i})
+        large = [source for source in sources & outputs if graph.nodes[source].element_count == node.element_count]
+        if large and rest * times < STORING:
+            found |= dict.fromkeys(large, cost - rest)
+        else:
+            found[i] = cost
+    return found
+
+
+def _times_read(graph: Graph, users: Sequence[Sequence[int]], i: int) -> float:
+    """How often an element of node i is read at other places than its own, its elements perhaps moved or padded."""
+    waiting, seen, times, paddings = [i], {i}, 0.0, 0
+    own = graph.nodes[i].element_count
     while waiting:
         for user in users[waiting.pop()]:
             node = graph.nodes[user]
-            paddings += node.op == "pad" and user not in seen
-            if paddings >= MANY_PADDINGS:
-                return True
-            if node.op in ("patches", "reduce_window"):
-                terms = node.element_count
-                if node.op == "reduce_window":
-                    terms *= math.prod(item.size for item in window_of(node))
-                if terms >= OVERLAPPING * graph.nodes[node.operands[0]].element_count:
-                    return True
-            elif node.op in (*_MOVING, "pad") and user not in seen:
-                seen.add(user)
+            if user in seen:
+                continue
+            seen.add(user)
+            if node.op == "patches":
+                times += node.element_count / own
+            elif node.op == "reduce_window":
+                times += node.element_count * math.prod(item.size for item in window_of(node)) / own
+            elif node.op == "broadcast" and own >= LARGE and _innermost(node.shape) in integers(node, "dimensions"):
+                times += node.element_count / own
+            elif node.op in (*_MOVING, "pad"):
+                paddings += node.op == "pad"
                 waiting.append(user)
-    return False
+    return times + max(0, paddings - 1)  # under one padding it is read at one place
+
+
+def _innermost(shape: Shape) -> int:
+    """The last dimension of more than one element."""
+    return max((i for i, extent in enumerate(shape) if extent > 1), default=-1)
+
+
+def _cost_of(graph: Graph, i: int, known: Collection[int]) -> tuple[int, set[int]]:
+    """How many light ops computing an element of node i takes, and the nodes whose elements it is computed from. known: nodes whose
+    values are there. What has far fewer elements is computed once for many of the node's."""
+    cost, waiting, seen, sources = 0, [i], {i}, set()
+    while waiting:
+        current = waiting.pop()
+        node = graph.nodes[current]
+        is_small = node.element_count * MANY_TIMES <= graph.nodes[i].element_count
+        if current in known or is_small or OPS[node.op].cost not in (*ELEMENTWISE, Cost.MOVEMENT):
+            sources.add(current)
+            continue
+        cost += {Cost.LIGHT: 1, Cost.EXPENSIVE: EXPENSIVE, Cost.MOVEMENT: 0}[OPS[node.op].cost]
+        waiting += [operand for operand in node.operands if operand not in seen]
+        seen.update(node.operands)
+    return cost, sources
 
 
 def work_of(graph: Graph, i: int) -> int:

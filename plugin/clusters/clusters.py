@@ -24,7 +24,7 @@ from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..base.dtypes import DT_BOOL, DT_INT32, KERNEL_DTYPES, WIDE_FLOATS
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
-from ..graph import control_flow, convolution_gradients, fused
+from ..graph import control_flow, convolution_gradients, fused, pooling
 from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import (
     COMPILED_BY_XLA,
@@ -260,6 +260,11 @@ def _reason_to_stay(
         return reason
     if convolution_gradients.is_joined(graph, node):
         return "the convolution's gradient computes it as well"
+    if pooling.is_too_large(node.proto):
+        return "a pooling of large windows"
+    gradients = pooling.gradients_of(graph, node)
+    if any(_reason_to_stay(graph, i, definitions, preserve, excluded_ops) is not None for i in gradients):
+        return "its gradient stays, and reads what it has kept"
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:

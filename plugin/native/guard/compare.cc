@@ -9,55 +9,21 @@
 namespace stitchfleet {
 namespace {
 
-template <typename T>
-Comparison CompareFloats(const T* expected, const T* actual, int64_t count, const Tolerance& tolerance) {
-  double largest = 0.0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double magnitude = std::fabs(static_cast<double>(expected[i]));
-    if (magnitude > largest && std::isfinite(magnitude)) largest = magnitude;
-  }
-  const double floor = tolerance.of_largest * largest + tolerance.absolute;
-  Comparison result;
-  for (int64_t i = 0; i < count; ++i) {
-    const double e = static_cast<double>(expected[i]), a = static_cast<double>(actual[i]);
-    double ratio = 0.0;
-    if (e == a) continue;
-    if (std::isfinite(e) && std::isfinite(a)) {
-      const double error = std::fabs(a - e);
-      if (error > result.largest_error) result.largest_error = error;
-      const double allowed = tolerance.relative * std::fabs(e) + floor;
-      ratio = allowed > 0.0 ? error / allowed : std::numeric_limits<double>::infinity();
-    } else if (!(std::isnan(e) && std::isnan(a))) {
-      ratio = std::numeric_limits<double>::infinity();
-    }
-    if (ratio > result.worst_ratio) {
-      result.worst_ratio = ratio;
-      result.worst_index = i;
-      result.expected = e;
-      result.actual = a;
-    }
-  }
-  result.agree = result.worst_ratio <= 1.0;
-  return result;
-}
-
 Comparison CompareBytes(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual) {
   Comparison result;
   const auto e = expected.tensor_data(), a = actual.tensor_data();
   const size_t width = std::max(1, tensorflow::DataTypeSize(expected.dtype()));
-  for (size_t i = 0; i < e.size(); ++i) {
-    if (e[i] == a[i]) continue;
-    result.agree = false;
-    result.worst_index = static_cast<int64_t>(i / width);
-    result.worst_ratio = std::numeric_limits<double>::infinity();
-    int64_t whole[2] = {0, 0};  // little-endian: the low bytes of the element
-    const size_t start = i / width * width;
-    std::memcpy(&whole[0], e.data() + start, std::min<size_t>(width, 8));
-    std::memcpy(&whole[1], a.data() + start, std::min<size_t>(width, 8));
-    result.expected = static_cast<double>(whole[0]);
-    result.actual = static_cast<double>(whole[1]);
-    break;
-  }
+  const int64_t at = FirstDifferent(e.data(), a.data(), e.size());
+  if (at < 0) return result;
+  result.agree = false;
+  result.worst_index = at / static_cast<int64_t>(width);
+  result.worst_ratio = std::numeric_limits<double>::infinity();
+  int64_t whole[2] = {0, 0};  // little-endian: the low bytes of the element
+  const size_t start = result.worst_index * width;
+  std::memcpy(&whole[0], e.data() + start, std::min<size_t>(width, 8));
+  std::memcpy(&whole[1], a.data() + start, std::min<size_t>(width, 8));
+  result.expected = static_cast<double>(whole[0]);
+  result.actual = static_cast<double>(whole[1]);
   return result;
 }
 

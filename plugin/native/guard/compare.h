@@ -5,17 +5,10 @@
 
 #include <cstdint>
 
+#include "guard/compare_elements.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace stitchfleet {
-
-// |actual - expected| <= relative * |expected| + of_largest * max|expected| + absolute, for each element; the maximum is over the
-// finite elements. If all three are zero, the values must be equal.
-struct Tolerance {
-  double relative = 0.0;
-  double of_largest = 0.0;
-  double absolute = 0.0;
-};
 
 // The tolerance for two sums of the same `terms` products, added in different orders: (terms + 16) times the unit roundoff of
 // float64 (of float32 for any other dtype), relative to the largest result, since each addition rounds by at most half a unit
@@ -23,16 +16,6 @@ struct Tolerance {
 // the rounding of both results, relative to each, and one more for each further of the `parts` in which one of them was added up and
 // rounded, relative to the largest.
 Tolerance OfReorderedSums(int64_t terms, tensorflow::DataType dtype, int64_t parts = 1);
-
-// The outcome of a comparison. worst_index: flat index of the element with the worst ratio, -1 if none differs; expected,
-// actual: its two values.
-struct Comparison {
-  bool agree = true;
-  int64_t worst_index = -1;
-  double expected = 0.0, actual = 0.0;
-  double largest_error = 0.0;  // largest |actual - expected| over finite elements
-  double worst_ratio = 0.0;    // largest |actual - expected| / tolerance of the element; above 1: mismatch
-};
 
 // Compares all elements of two tensors in the host's memory. NaN agrees only with NaN, and an infinity only with the same
 // infinity. Integers and booleans must be equal. Tensors of different dtype or shape do not agree.

@@ -12,6 +12,9 @@ constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kLeastBytes = 1 << 20;  // smaller blocks stay in malloc's heap
 constexpr size_t kUnit = 64 << 10;
 constexpr std::chrono::seconds kGivenAfter(1);
+// Blocks of several sizes that are never in use together are all kept: at most so many times what was in use at once. Once they are
+// idle, the system can take them.
+constexpr int64_t kKeptTimes = 2;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -82,14 +85,14 @@ void LargeBuffers::DeallocateRaw(void* pointer) {
   live_bytes_ -= bytes;
   free_.push_back({pointer, bytes, Clock::now()});
   free_bytes_ += bytes;
-  // What no step has needed at once is not needed.
-  while (live_bytes_ + free_bytes_ > most_live_bytes_ && free_.size() > 1) Release(free_.begin());
+  while (live_bytes_ + free_bytes_ > kKeptTimes * most_live_bytes_ && free_.size() > 1) Release(free_.begin());
 }
 
 void LargeBuffers::Trim(std::chrono::nanoseconds idle) {
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   while (!free_.empty() && free_.front().freed <= now - idle) Release(free_.begin());
+  if (free_.empty()) most_live_bytes_ = live_bytes_;
 #ifdef MADV_FREE
   for (auto block = free_.begin(); block != free_.end() && block->freed <= now - kGivenAfter; ++block) {
     if (!block->given) block->given = madvise(block->address, block->bytes, MADV_FREE) == 0;

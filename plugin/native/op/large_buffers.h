@@ -3,7 +3,9 @@
 // TensorFlow's allocator on a CPU is malloc, and glibc's malloc gives a large block back to the operating system when it is freed:
 // always one above 32 MiB, and smaller ones at the end of the heap. In the next step the kernel writes to pages that do not exist, and
 // for each 4 KiB the operating system is called to clear one: 64 MiB took 39 ms, where writing to pages that exist takes 3. So the
-// blocks stay here for the next results of about their size, on huge pages if the system allows that (10 ms for fresh ones).
+// blocks stay here for the next results of about their size, on huge pages if the system allows that (10 ms for fresh ones). Blocks of
+// all sizes stay, though a step needs less at once: a small convolutional net that had to map seven blocks anew in each step took 20%
+// longer than plain, instead of 6% shorter.
 //
 // A block that has been free for a second is given to the system as MADV_FREE, which takes it if memory is short: before anything is
 // killed for memory. Not earlier: a call of madvise costs as much as writing a block of 1 MiB (75 us beside 65), and the next step

@@ -96,6 +96,55 @@ def test_what_overlapping_windows_read_is_stored(op: str, stride: int, is_stored
     assert (x in plan_graph(graph, CPU).candidates) == is_stored
 
 
+def pooled(maker: Maker, x: int, size: int, stride: int) -> int:
+    window = (WindowDimension(1), WindowDimension(size, stride), WindowDimension(1))
+    return maker.op("reduce_window", x, maker.constant(0.0), window=window, kind="sum")
+
+
+def test_few_ops_are_computed_as_often_as_windows_read_them() -> None:
+    maker = Maker("light")
+    x = maker.op("negate", maker.parameter(4, 33, 8))
+    graph = maker.done(pooled(maker, x, 3, 1))
+    assert x not in plan_graph(graph, CPU).candidates
+
+
+def test_windows_read_an_output_rather_than_what_few_ops_make_of_it() -> None:
+    """It is in memory anyway."""
+    maker = Maker("output")
+    stored = maker.op("tanh", maker.parameter(4, 33, 8))
+    x = maker.op("negate", stored)
+    graph = maker.done(stored, pooled(maker, x, 3, 1))
+    plan = plan_graph(graph, CPU)
+    assert plan.candidates[stored].apart
+    assert x not in plan.candidates
+
+
+@pytest.mark.parametrize(("ops", "is_stored"), [(2, False), (6, True)])
+def test_what_several_paddings_read_is_stored_if_it_takes_many_ops(ops: int, is_stored: bool) -> None:
+    maker = Maker("paddings")
+    x = y = maker.parameter(40, 64)
+    for _ in range(ops):
+        x = maker.op("multiply", x, y)
+    total = x
+    for low in (1, 2, 3):
+        shifted = maker.op("pad", x, maker.constant(0.0), low=(low, 0), high=(-low, 0), interior=(0, 0))
+        total = maker.op("add", total, shifted)
+    assert (x in plan_graph(maker.done(total), CPU).candidates) == is_stored
+
+
+@pytest.mark.parametrize("innermost", [True, False])
+def test_what_is_broadcast_to_many_rows_is_stored_if_it_takes_many_ops(innermost: bool) -> None:
+    """A number that is the same for all of a row is computed once a row."""
+    maker = Maker("broadcast")
+    x = y = maker.parameter(64, 64)
+    for _ in range(4):
+        x = maker.op("multiply", x, y)
+    shape, dimensions = ((64, 8, 64), (0, 2)) if innermost else ((64, 64, 8), (0, 1))
+    spread = maker.spread(x, shape, *dimensions)
+    graph = maker.done(maker.op("multiply", spread, maker.parameter(*shape)))
+    assert (x in plan_graph(graph, CPU).candidates) == innermost
+
+
 @pytest.mark.parametrize(("parts", "times", "is_stored"), [(6, 16, True), (2, 16, False), (6, 2, False)])
 def test_a_concatenation_of_many_tensors_is_stored_if_it_is_broadcast(parts: int, times: int, is_stored: bool) -> None:
     """Else each element that reads it compares as often as there are tensors, and computes an element of each."""

@@ -54,6 +54,34 @@ def test_the_next_step_uses_the_memory_of_the_last_one(plugin: Plugin, step: Any
     assert 3 * MIB <= after.free_bytes <= 12 * MIB
 
 
+def test_results_of_several_sizes_that_are_never_alive_together_have_memory_of_their_own(plugin: Plugin) -> None:
+    """The most that a step has needed at once is less than what it needs without fresh memory."""
+    import tensorflow as tf
+
+    sizes = [gradients(images) for images in (5, 7, 9, 12)]
+
+    def several(*given: Any) -> Any:
+        total = tf.constant(0.0)
+        for (function, _), x in zip(sizes, given, strict=True):
+            total += tf.reduce_sum(function(x + total * 1e-30))
+        return total
+
+    plugin.library.trim_buffers(0.0)
+    plugin.active = True
+    traced = tf.function(several)
+    given = [x for _, x in sizes]
+    traced(*given)
+    plugin.active = False
+    for _ in range(12):
+        traced(*given)
+    before = plugin.library.trim_buffers(60.0)
+    for _ in range(20):
+        traced(*given)
+    after = plugin.library.trim_buffers(60.0)
+    assert after.reused >= before.reused + 4 * 20
+    assert after.fresh == before.fresh
+
+
 def test_a_result_that_is_held_is_not_written_again(plugin: Plugin, step: Any) -> None:
     held = [step() for _ in range(6)]
     copies = [each.numpy().copy() for each in held]
