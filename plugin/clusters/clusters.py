@@ -42,7 +42,7 @@ from .step_graph import StepGraph
 
 MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
-"""An update has four tensors for each variable of the model."""
+"""An update has four tensors and more for each variable of the model. That of a model with more variables becomes several."""
 REMOTE_DISTANCE = 8
 """Two clusters that no path connects are merged if their beginnings are at most this many operators apart."""
 AT_THE_BORDER = "renames or reshapes at a cluster's border"
@@ -170,7 +170,13 @@ def find_clusters(
     free = [reason is None for reason in reasons]
     members = updates.find_members(graph, liveness.order, free, preserve, excluded_ops)
     in_update = [i in members and liveness.frame[i] == "" for i in range(len(graph.nodes))]
-    found = scopes.identify(scopes.Dag(len(graph.nodes), tuple(edges)), member=in_update, key=key, remote=True)
+    found = scopes.identify(
+        scopes.Dag(len(graph.nodes), tuple(edges)),
+        member=in_update,
+        key=key,
+        remote=True,
+        pays=updates.fits(graph, MAX_UPDATE_ARGUMENTS),
+    )
     representative = list(range(len(graph.nodes)))
     for group in found.clusters:
         if not updates.writes(graph, group):

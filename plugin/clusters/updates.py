@@ -12,7 +12,7 @@ clusters.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 from ..base.dtypes import KERNEL_DTYPES
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
@@ -71,6 +71,29 @@ def find_members(
         if not stays:
             members.add(i)
     return members
+
+
+def fits(graph: PlacedGraph, most: int) -> Callable[[Sequence[int], Sequence[int]], bool]:
+    """Whether two sets of nodes that no path connects have at most `most` operands from outside together. If so, they are taken for
+    one set from then on, which begins with the first one's nodes."""
+    known: dict[tuple[int, int], set[Port]] = {}
+
+    def operands(members: Sequence[int]) -> set[Port]:
+        key = (members[0], len(members))  # sets are disjoint and only grow
+        if key not in known:
+            inside = set(members)
+            known[key] = {port for i in members for port in graph.nodes[i].inputs if port.node not in inside}
+        return known[key]
+
+    def answer(first: Sequence[int], second: Sequence[int]) -> bool:
+        host, joining = operands(first), operands(second)
+        if len(host) + len(joining - host) > most:
+            return False
+        host |= joining
+        known[first[0], len(first) + len(second)] = host
+        return True
+
+    return answer
 
 
 def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> bool:

@@ -289,3 +289,39 @@ def test_an_optimizers_iterations_are_the_steps_that_did_not_raise(plugin: Plugi
     assert any(len(cluster.written) == 3 for cluster in plugin.clusters), "two moments and the counter are one update"
     assert raised == 3
     assert int(optimizer.iterations) == 27
+
+
+def test_an_update_with_more_operands_than_an_op_may_have_becomes_several(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    from stitchfleet.plugin.clusters import clusters
+
+    monkeypatch.setattr(clusters, "MAX_UPDATE_ARGUMENTS", 9)
+    pairs = [(tf.Variable(tf.fill([3], float(k))), tf.Variable(tf.ones([3]))) for k in range(8)]
+    given = tf.Variable(tf.fill([3], 0.5))
+
+    def step() -> Any:
+        for weight, moment in pairs:
+            moment.assign(moment * 0.5 + given.read_value() * weight)
+            weight.assign_sub(moment * 0.25)
+        return [each.read_value() for pair in pairs for each in pair]
+
+    start = [(weight.numpy(), moment.numpy()) for weight, moment in pairs]
+    plain = [each.numpy() for each in tf.function(step)()]
+    for (weight, moment), (w, m) in zip(pairs, start, strict=True):
+        weight.assign(w)
+        moment.assign(m)
+    plugin.clusters, plugin.active = [], True
+    try:
+        found = [each.numpy() for each in tf.function(step)()]
+    finally:
+        plugin.active = False
+    updates = [cluster for cluster in plugin.clusters if cluster.written]
+    assert len(updates) > 1
+    assert sum(len(cluster.written) for cluster in updates) == 2 * len(pairs)
+    assert all(len(cluster.arguments) <= 9 for cluster in updates)
+    assert len(updates) < len(pairs), "variables are together as far as they fit"
+    for one, other in zip(plain, found, strict=True):
+        np.testing.assert_array_equal(one, other)
