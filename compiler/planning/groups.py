@@ -34,8 +34,8 @@ element's part, and every part is computed for each element, used or not."""
 MANY_TIMES: Final = 4
 SEVERAL_TIMES: Final = 2
 STORING: Final = 8
-"""Writing an element to memory and reading it again takes about as long as so many light ops on it, in vectors. Measured on a Zen 4:
-8 bytes at 10 GB/s, 0.8 ns; an op of 16 elements, 0.3 ns."""
+"""Light ops on an element, times readings, from which storing it pays. Measured on a Zen 4: a normalization with Relu, 7 ops on
+each of a million elements, read 2.25 times by a pooling, took 580 us with both in one nest and 280 us with the Relu in memory."""
 EXPENSIVE: Final = 20
 """Light ops that an expensive one takes as long as."""
 LARGE: Final = 1024
