@@ -11,8 +11,9 @@ through a third.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -272,16 +273,26 @@ class _ContractedGraph:
         return self._absorb(first, second)
 
     def _reaches_around(self, source: int, target: int) -> bool:
-        limit = self.rank[target]
-        stack = [c for c in self.consumers[source] if c != target and self.rank[c] < limit]
-        seen = set(stack)
-        while stack:
-            for following in self.consumers[stack.pop()]:
-                if following == target:
-                    return True
-                if self.rank[following] < limit and following not in seen:
-                    seen.add(following)
-                    stack.append(following)
+        """Whether a path leads from one root to another through a third. Searched from both ends, the smaller frontier first."""
+        first, last = self.rank[source], self.rank[target]
+
+        def between(nodes: Iterable[int]) -> set[int]:
+            return {node for node in nodes if first < self.rank[node] < last}
+
+        consumers, producers = self.consumers[source], self.producers[target]
+        if not (between(consumers) if len(consumers) < len(producers) else between(producers)):
+            return False
+        ahead, behind = between(consumers), between(producers)
+        below, above = set(ahead), set(behind)
+        while ahead and behind:
+            if len(ahead) <= len(behind):
+                ahead = between(itertools.chain.from_iterable(self.consumers[node] for node in ahead)) - below
+                below |= ahead
+            else:
+                behind = between(itertools.chain.from_iterable(self.producers[node] for node in behind)) - above
+                above |= behind
+            if not below.isdisjoint(above):
+                return True
         return False
 
     def _absorb(self, kept: int, gone: int) -> int:
