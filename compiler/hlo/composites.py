@@ -48,7 +48,7 @@ class _Frame:
         return build(self.builder, "reduce", (x,), dimensions=self.others, kind="sum")
 
     def scalar(self, value: float, shape: Shape) -> int:
-        return _scalar(self.builder, value, self.dtype, shape)
+        return constant(self.builder, value, self.dtype, shape)
 
     def mean(self, x: int) -> int:
         return self.op("divide", self.total(x), self.scalar(float(self.count), (self.shape[self.feature],)))
@@ -57,9 +57,10 @@ class _Frame:
         return self.op("rsqrt", self.op("add", variance, self.scalar(epsilon, (self.shape[self.feature],))))
 
 
-def _scalar(builder: GraphBuilder, value: float, dtype: DType, shape: Shape) -> int:
+def constant(builder: GraphBuilder, value: float, dtype: DType, shape: Shape) -> int:
+    """Adds a tensor of equal elements to `builder`. Returns its node index."""
     index = build(builder, "constant", (), literal=Literal(np.array(value).astype(dtype.numpy)))
-    return build(builder, "broadcast", (index,), shape=shape, dimensions=())
+    return index if shape == () else build(builder, "broadcast", (index,), shape=shape, dimensions=())
 
 
 def _frame(builder: GraphBuilder, operand: int, scale: int, feature: int) -> tuple[_Frame, int, DType]:
@@ -207,7 +208,7 @@ def _outer_product(builder: GraphBuilder, operands: tuple[int, int], numbers: Do
         terms.append(build(builder, "broadcast", (kept,), shape=result, dimensions=places))
         first += len(own)
     # Every library adds to a sum that begins as 0: of a single product of -0 it makes 0.
-    begun = _scalar(builder, 0.0, builder.nodes[terms[0]].dtype, result)
+    begun = constant(builder, 0.0, builder.nodes[terms[0]].dtype, result)
     return build(builder, "add", (build(builder, "multiply", terms), begun))
 
 

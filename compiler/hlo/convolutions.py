@@ -17,11 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from ..ir.graph import GraphBuilder, Literal, Shape, WindowDimension
+from ..ir.graph import GraphBuilder, Shape, WindowDimension
 from ..ops.table import build
 from ..support.sequences import zip_strict
+from .composites import constant
 from .module import ConvolutionDimensions
 
 BATCH, GROUP, EACH, SEVERAL = "batch", "group", "input feature", "output feature"
@@ -158,7 +157,7 @@ def _padded(builder: GraphBuilder, lhs: int, numbers: ConvolutionDimensions, win
         interior[dimension] = item.base_dilation - 1
         extent = (node.shape[dimension] - 1) * item.base_dilation + 1 + item.padding_low + item.padding_high
         high[dimension] -= (extent - (item.size - 1) * item.window_dilation - 1) % item.stride
-    zero = build(builder, "constant", (), literal=Literal(np.zeros((), node.dtype.numpy)))
+    zero = constant(builder, 0.0, node.dtype, ())
     return build(builder, "pad", (lhs, zero), low=tuple(low), high=tuple(high), interior=tuple(interior))
 
 

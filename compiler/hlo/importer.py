@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ..ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
+from ..ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Node, Shape
 from ..ops.infer import GraphError, NewNode
 from ..ops.reference import reduce_identity
 from ..ops.table import build, infer_node
@@ -634,8 +634,8 @@ class _Importer:
         x, source, init = map(self.index, operands)
         select = self.region(item)
         root = select.nodes[select.outputs[0]]
-        numbers = [select.nodes[operand].attributes.get("number") for operand in root.operands]
-        if root.op != "compare" or root.attributes["direction"] not in ("GE", "LE") or numbers != [0, 1]:
+        is_first_best = root.op == "compare" and root.attributes["direction"] in ("GE", "LE")
+        if not is_first_best or not _is_of_both_parameters(select, root):
             raise _Refusal("a selection by window that is not of the first largest or smallest element")
         if region_kind(self.region(item, 1), 0, 1) != "sum":
             raise _Refusal("a selection by window whose elements are not added")
@@ -667,10 +667,8 @@ class _Importer:
             if root.attributes["number"] == 0:
                 return x
             kind = "replace"
-        if kind is None and root.op == "subtract" and [body.nodes[i].op for i in root.operands] == ["parameter"] * 2:
-            numbers = [body.nodes[i].attributes["number"] for i in root.operands]
-            if numbers == [0, 1]:
-                kind, updates = "sum", self.emit(item, "negate", (updates,))
+        if kind is None and root.op == "subtract" and _is_of_both_parameters(body, root):
+            kind, updates = "sum", self.emit(item, "negate", (updates,))
         if kind is None:
             raise _Refusal("a scatter with a region of its own")
         return self.emit(item, "scatter", (x, indices, updates), scatter=item.scatter, kind=kind)
@@ -772,6 +770,11 @@ def region_kind(body: Graph, result: int, count: int) -> str | None:
         return None
     numbers = [body.nodes[through_converts(operand)].attributes.get("number") for operand in root.operands]
     return kind if sorted(map(str, numbers)) == sorted((str(result), str(result + count))) else None
+
+
+def _is_of_both_parameters(body: Graph, node: Node) -> bool:
+    """Whether a node's operands are a region's two parameters, in order."""
+    return [body.nodes[operand].attributes.get("number") for operand in node.operands] == [0, 1]
 
 
 def _dtype(shape: HloShape) -> DType:

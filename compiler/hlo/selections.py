@@ -20,11 +20,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..ir.graph import DType, GraphBuilder, Literal, Shape, WindowDimension
+from ..ir.graph import DType, GraphBuilder, Shape, WindowDimension
 from ..ops.table import build
 from ..support.sequences import zip_strict
+from .composites import constant
 
 MOST_TAPS = 32
 """Windows of more elements are not written out: each tap is a comparison of its own."""
@@ -60,11 +59,8 @@ class _Frame:
     def op(self, op: str, *operands: int, **attributes: object) -> int:
         return build(self.builder, op, operands, **attributes)  # type: ignore[arg-type]
 
-    def scalar(self, value: float, dtype: DType) -> int:
-        return self.op("constant", literal=Literal(np.array(value).astype(dtype.numpy)))
-
-    def spread(self, scalar: int, shape: Shape) -> int:
-        return self.op("broadcast", scalar, shape=shape, dimensions=())
+    def constant(self, value: float, dtype: DType, shape: Shape = ()) -> int:
+        return constant(self.builder, value, dtype, shape)
 
     def pad(self, x: int, value: int, low: Sequence[int], high: Sequence[int]) -> int:
         return self.op("pad", x, value, low=tuple(low), high=tuple(high), interior=(0,) * len(low))
@@ -84,13 +80,12 @@ def select_and_scatter(
 def _selected_taps(frame: _Frame, x: int, direction: str) -> int:
     """The number of the tap that each window selects, s32."""
     dtype = frame.builder.nodes[x].dtype
-    worst = frame.scalar(-np.inf if direction == "GE" else np.inf, dtype)
-    better = {"GE": "GT", "LE": "LT"}[direction]
+    limit, better = {"GE": (-math.inf, "GT"), "LE": (math.inf, "LT")}[direction]
     low = [item.padding_low for item in frame.window]
     needed = [(count - 1) * item.stride + item.size for count, item in zip_strict(frame.counts, frame.window)]
     high = [total - extent - before for total, extent, before in zip_strict(needed, frame.shape, low)]
-    padded = frame.pad(x, worst, low, high)
-    best, tap = frame.spread(worst, frame.counts), _first_taps(frame)
+    padded = frame.pad(x, frame.constant(limit, dtype), low, high)
+    best, tap = frame.constant(limit, dtype, frame.counts), _first_taps(frame)
     for position in itertools.product(*(range(item.size) for item in frame.window)):
         limits = tuple(
             at + (count - 1) * item.stride + 1 for at, count, item in zip_strict(position, frame.counts, frame.window)
@@ -99,7 +94,7 @@ def _selected_taps(frame: _Frame, x: int, direction: str) -> int:
         element = frame.op("slice", padded, start=tuple(position), limit=limits, strides=strides)
         number = 1 + sum(at * step for at, step in zip_strict(position, frame.steps))
         takes = frame.op("compare", element, best, direction=better, total_order=False)
-        here = frame.spread(frame.scalar(number, DType.S32), frame.counts)
+        here = frame.constant(number, DType.S32, frame.counts)
         tap = frame.op("select", takes, here, tap)
         best = frame.op("select", takes, element, best)
     return tap
@@ -109,7 +104,7 @@ def _first_taps(frame: _Frame) -> int:
     """The number of each window's first tap that is not in the padding: what it selects if no element is better than the worst."""
 
     def integers(value: int) -> int:
-        return frame.spread(frame.scalar(value, DType.S32), frame.counts)
+        return frame.constant(value, DType.S32, frame.counts)
 
     total, zero = integers(1), integers(0)
     outside: list[int] = []
@@ -137,13 +132,13 @@ def _gather(frame: _Frame, selected: int, source: int) -> int:
     split = tuple(part for q, item in zip_strict(quotients, window) for part in (q, item.stride))
     places = tuple(range(0, 2 * rank, 2))
     dtype = builder.nodes[source].dtype
-    none, zero = frame.scalar(0, DType.S32), frame.scalar(0.0, dtype)
-    zeros = frame.spread(zero, split)
-    remainder = frame.spread(frame.scalar(0, DType.S32), split)
+    none, zero = frame.constant(0, DType.S32), frame.constant(0.0, dtype)
+    zeros = frame.constant(0.0, dtype, split)
+    remainder = frame.constant(0, DType.S32, split)
     for dimension, step in enumerate(frame.steps):
         if window[dimension].stride > 1:
             place = frame.op("iota", shape=split, dtype=DType.S32, dimension=2 * dimension + 1)
-            scale = frame.spread(frame.scalar(step, DType.S32), split)
+            scale = frame.constant(step, DType.S32, split)
             remainder = frame.op("add", remainder, frame.op("multiply", place, scale))
     total: int | None = None
     for back in itertools.product(*(range(reach) for reach in frame.reaches)):
@@ -151,7 +146,7 @@ def _gather(frame: _Frame, selected: int, source: int) -> int:
         tap = frame.op("broadcast", frame.pad(selected, none, back, high), shape=split, dimensions=places)
         value = frame.op("broadcast", frame.pad(source, zero, back, high), shape=split, dimensions=places)
         offset = 1 + sum(j * item.stride * step for j, item, step in zip_strict(back, window, frame.steps))
-        wanted = frame.op("add", remainder, frame.spread(frame.scalar(offset, DType.S32), split))
+        wanted = frame.op("add", remainder, frame.constant(offset, DType.S32, split))
         here = frame.op("compare", tap, wanted, direction="EQ", total_order=False)
         term = frame.op("select", here, value, zeros)
         total = term if total is None else frame.op("add", total, term)

@@ -19,11 +19,11 @@ Our reading of the paper where it is silent:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..ir.graph import Graph, Shape
+from ..ir.graph import Graph, Node, Shape
 from ..ops.attributes import integers, window_of
 from ..ops.table import ELEMENTWISE, OPS, Cost
 from ..support.union_find import UnionFind
@@ -111,19 +111,28 @@ def _right_factors(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
-    """Whether node i, its elements perhaps moved, is broadcast to MANY_TIMES as many elements and more."""
+def _readings(
+    graph: Graph, users: Sequence[Sequence[int]], i: int, through: Collection[str]
+) -> Iterator[tuple[Node, Node]]:
+    """Each node that reads node i or what ops of `through` make of it, after the node that it reads; each once."""
     waiting, seen = [i], {i}
     while waiting:
         current = waiting.pop()
         for user in users[current]:
-            node = graph.nodes[user]
-            if node.op == "broadcast" and node.element_count >= MANY_TIMES * graph.nodes[current].element_count:
-                return True
-            if node.op in _MOVING and user not in seen:
-                seen.add(user)
+            if user in seen:
+                continue
+            seen.add(user)
+            yield graph.nodes[current], graph.nodes[user]
+            if graph.nodes[user].op in through:
                 waiting.append(user)
-    return False
+
+
+def _is_repeated(graph: Graph, users: Sequence[Sequence[int]], i: int) -> bool:
+    """Whether node i, its elements perhaps moved, is broadcast to MANY_TIMES as many elements and more."""
+    return any(
+        node.op == "broadcast" and node.element_count >= MANY_TIMES * source.element_count
+        for source, node in _readings(graph, users, i, _MOVING)
+    )
 
 
 def _often_read(graph: Graph, users: Sequence[Sequence[int]], known: Collection[int]) -> Mapping[int, int]:
@@ -154,23 +163,16 @@ def _often_read(graph: Graph, users: Sequence[Sequence[int]], known: Collection[
 
 def _times_read(graph: Graph, users: Sequence[Sequence[int]], i: int) -> float:
     """How often an element of node i is read at other places than its own, its elements perhaps moved or padded."""
-    waiting, seen, times, paddings = [i], {i}, 0.0, 0
+    times, paddings = 0.0, 0
     own = graph.nodes[i].element_count
-    while waiting:
-        for user in users[waiting.pop()]:
-            node = graph.nodes[user]
-            if user in seen:
-                continue
-            seen.add(user)
-            if node.op == "patches":
-                times += node.element_count / own
-            elif node.op == "reduce_window":
-                times += node.element_count * math.prod(item.size for item in window_of(node)) / own
-            elif node.op == "broadcast" and own >= LARGE and _innermost(node.shape) in integers(node, "dimensions"):
-                times += node.element_count / own
-            elif node.op in (*_MOVING, "pad"):
-                paddings += node.op == "pad"
-                waiting.append(user)
+    for _, node in _readings(graph, users, i, (*_MOVING, "pad")):
+        if node.op == "patches":
+            times += node.element_count / own
+        elif node.op == "reduce_window":
+            times += node.element_count * math.prod(item.size for item in window_of(node)) / own
+        elif node.op == "broadcast" and own >= LARGE and _innermost(node.shape) in integers(node, "dimensions"):
+            times += node.element_count / own
+        paddings += node.op == "pad"
     return times + max(0, paddings - 1)  # under one padding it is read at one place
 
 

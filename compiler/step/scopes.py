@@ -279,10 +279,14 @@ class _ContractedGraph:
         def between(nodes: Iterable[int]) -> set[int]:
             return {node for node in nodes if first < self.rank[node] < last}
 
+        # If either has none, there is no path: a large set is not looked through for the few neighbours of a small one.
         consumers, producers = self.consumers[source], self.producers[target]
-        if not (between(consumers) if len(consumers) < len(producers) else between(producers)):
-            return False
-        ahead, behind = between(consumers), between(producers)
+        if len(consumers) < len(producers):
+            ahead = between(consumers)
+            behind = between(producers) if ahead else set()
+        else:
+            behind = between(producers)
+            ahead = between(consumers) if behind else set()
         below, above = set(ahead), set(behind)
         while ahead and behind:
             if len(ahead) <= len(behind):

@@ -25,7 +25,6 @@ from ..graph import fused, pooling
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
-from ..versions.places import is_onednn_on
 from . import addends, rare_data
 from .demands import GATHERS, add_demand, add_zeros, batch_dims, both
 
@@ -92,12 +91,7 @@ class BodyBuilder:
                 node.attr["N"].i = len(node.input)
             else:
                 node.input.extend(source(port) for port in inputs)
-            if (
-                proto.op == pooling.GRADIENT
-                and not self._is_on_gpu
-                and inputs[1].node not in self.names
-                and is_onednn_on()
-            ):
+            if pooling.lacks_pooling(self.graph, i, self.names):
                 node.input[1] = pooling.pool_again(function, self.names[i], proto, node.input[0])
             if handles:
                 inside = [self.names[source] for source in self.graph.nodes[i].control if source in self.names]

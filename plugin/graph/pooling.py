@@ -9,6 +9,7 @@ TensorFlow stays, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, Final
 
 from ..versions.places import is_onednn_on
@@ -30,6 +31,13 @@ def gradients_of(graph: PlacedGraph, node: GraphNode) -> list[int]:
     if node.op != POOLING or node.device_type != "CPU" or not is_onednn_on():
         return []
     return [reader for reader, _ in graph.consumers[node.index] if graph.nodes[reader].op == GRADIENT]
+
+
+def lacks_pooling(graph: PlacedGraph, index: int, members: Collection[int]) -> bool:
+    """Whether a node is a gradient that oneDNN would compute from what its pooling has kept, and the pooling is not one of
+    `members`."""
+    node = graph.nodes[index]
+    return node.op == GRADIENT and node.device_type == "CPU" and node.inputs[1].node not in members and is_onednn_on()
 
 
 def pool_again(function: Any, name: str, node: Any, source: str) -> str:

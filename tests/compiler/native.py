@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,6 +51,13 @@ class KeptToolchain(Toolchain):
 @lru_cache(maxsize=1)
 def toolchain() -> Toolchain:
     return KeptToolchain(find_toolchain().command)
+
+
+def said_of_vectors(text: str, folder: Path, *flags: str) -> str:
+    """What gcc says of the loops in k.cc, the text of a translation unit."""
+    (folder / "k.cc").write_text(text)
+    command = [*toolchain().command, *toolchain().flags, *flags, "k.cc", "-o", "k.so"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
 
 
 def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> Iterator[Built]:

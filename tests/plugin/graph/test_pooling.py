@@ -10,6 +10,7 @@ import pytest
 
 from stitchfleet.compiler.hlo.selections import MOST_TAPS
 from stitchfleet.plugin.graph import pooling
+from stitchfleet.plugin.versions.places import is_onednn_on
 
 from ..conftest import Plugin
 
@@ -55,7 +56,7 @@ def test_a_fallback_computes_the_gradient_as_the_job_does(size: int, stride: int
 
 def test_a_pooling_of_large_windows_stays_with_its_gradient(plugin: Plugin) -> None:
     plain, stitched = plugin.both(training(6, 1))
-    kept = {"MaxPoolGrad"} | ({"MaxPool"} if pooling.is_onednn_on() else set())
+    kept = {"MaxPoolGrad"} | ({"MaxPool"} if is_onednn_on() else set())
     assert not kept & ops_in_clusters(plugin)
     np.testing.assert_array_equal(stitched[1], plain[0])
 

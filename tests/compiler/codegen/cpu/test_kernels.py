@@ -3,7 +3,6 @@ sizes."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from stitchfleet.compiler.targets.targets import CPU, Target
 
 from ....marks import slow
 from ...library import LIBRARY, Maker, adam, gelu, joined_row_times_matrix, layer_norm_gradient, softmax
-from ...native import STRESS, Built, build_all, complaint, toolchain
+from ...native import STRESS, Built, build_all, complaint, said_of_vectors, toolchain
 from ...strategies import graphs
 
 TARGETS = {"cpu": CPU, "stress": STRESS}
@@ -57,13 +56,10 @@ def test_outputs_may_be_written_over_the_inputs_that_the_metadata_lists(library:
 
 def test_a_row_that_begins_under_a_guard_keeps_its_vectors(tmp_path: Path) -> None:
     """gcc must not jam such rows together: of the jammed loops over the row it makes no vectors."""
-    found = toolchain()
-    if found.is_clang:
+    if toolchain().is_clang:
         pytest.skip("asks gcc")
     text = translation_unit([render(lower(plan_graph(joined_row_times_matrix(256, 512, 1024))), "k")])
-    (tmp_path / "k.cc").write_text(text)
-    command = [*found.command, *found.flags, "-fopt-info-vec", "-fopt-info-vec-missed", "k.cc", "-o", "k.so"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    said = said_of_vectors(text, tmp_path, "-fopt-info-vec", "-fopt-info-vec-missed")
     assert "loop vectorized" in said
     assert "no vectype" not in said
 

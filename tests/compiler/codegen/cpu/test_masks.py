@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 
 from ...library import max_pool, max_pool_gradient, padded_rows
-from ...native import toolchain
+from ...native import said_of_vectors, toolchain
 
 F32 = DType.F32
 R, K = Var("r", 8), Var("k", 64)
@@ -88,13 +87,10 @@ def test_nothing_beyond_the_tensor_is_read() -> None:
     ids=lambda graph: graph.name,
 )
 def test_loops_under_conditions_are_vectors(graph: Graph, tmp_path: Path) -> None:
-    found = toolchain()
-    if found.is_clang:
+    if toolchain().is_clang:
         pytest.skip("asks gcc")
     text = render(lower(plan_graph(graph)), "k")
-    (tmp_path / "k.cc").write_text(translation_unit([text]))
-    command = [*found.command, *found.flags, "-fopt-info-vec", "k.cc", "-o", "k.so"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    said = said_of_vectors(translation_unit([text]), tmp_path, "-fopt-info-vec")
     lines = (tmp_path / "k.cc").read_text().splitlines()
     vectors = {int(number) for number in re.findall(r"k\.cc:(\d+):\d+: optimized: loop vectorized", said)}
     wanted = [

@@ -3,146 +3,148 @@
 //   %1 = f32[8,28,28,64] parameter(), number=1
 //   %2 = f32[] constant(), literal={-inf}
 //   %3 = f32[8,57,57,64] pad(%0, %2), high={0,0,0,0}, interior={0,0,0,0}, low={0,1,1,0}
-//   %4 = f32[8,28,28,64] broadcast(%2), dimensions={}
-//   %5 = s32[] constant(), literal={1}
-//   %6 = s32[8,28,28,64] broadcast(%5), dimensions={}
-//   %7 = s32[] constant(), literal={0}
-//   %8 = s32[8,28,28,64] broadcast(%7), dimensions={}
-//   %9 = s32[8,28,28,64] iota(), dimension=1
-//   %10 = s32[] constant(), literal={1}
-//   %11 = s32[8,28,28,64] broadcast(%10), dimensions={}
-//   %12 = s32[] constant(), literal={2}
-//   %13 = s32[8,28,28,64] broadcast(%12), dimensions={}
-//   %14 = s32[8,28,28,64] multiply(%9, %13)
-//   %15 = s32[8,28,28,64] subtract(%11, %14)
-//   %16 = s32[8,28,28,64] maximum(%15, %8)
-//   %17 = s32[] constant(), literal={4}
-//   %18 = s32[8,28,28,64] broadcast(%17), dimensions={}
-//   %19 = s32[8,28,28,64] multiply(%16, %18)
-//   %20 = s32[8,28,28,64] add(%6, %19)
-//   %21 = s32[8,28,28,64] iota(), dimension=2
-//   %22 = s32[] constant(), literal={1}
-//   %23 = s32[8,28,28,64] broadcast(%22), dimensions={}
-//   %24 = s32[] constant(), literal={2}
-//   %25 = s32[8,28,28,64] broadcast(%24), dimensions={}
-//   %26 = s32[8,28,28,64] multiply(%21, %25)
-//   %27 = s32[8,28,28,64] subtract(%23, %26)
-//   %28 = s32[8,28,28,64] maximum(%27, %8)
-//   %29 = s32[] constant(), literal={1}
-//   %30 = s32[8,28,28,64] broadcast(%29), dimensions={}
-//   %31 = s32[8,28,28,64] multiply(%28, %30)
-//   %32 = s32[8,28,28,64] add(%20, %31)
-//   %33 = f32[8,28,28,64] slice(%3), limit={8,55,55,64}, start={0,0,0,0}, strides={1,2,2,1}
-//   %34 = pred[8,28,28,64] compare(%33, %4), direction=GT, total_order=False
-//   %35 = s32[] constant(), literal={1}
-//   %36 = s32[8,28,28,64] broadcast(%35), dimensions={}
-//   %37 = s32[8,28,28,64] select(%34, %36, %32)
-//   %38 = f32[8,28,28,64] select(%34, %33, %4)
-//   %39 = f32[8,28,28,64] slice(%3), limit={8,55,56,64}, start={0,0,1,0}, strides={1,2,2,1}
-//   %40 = pred[8,28,28,64] compare(%39, %38), direction=GT, total_order=False
-//   %41 = s32[] constant(), literal={2}
-//   %42 = s32[8,28,28,64] broadcast(%41), dimensions={}
-//   %43 = s32[8,28,28,64] select(%40, %42, %37)
-//   %44 = f32[8,28,28,64] select(%40, %39, %38)
-//   %45 = f32[8,28,28,64] slice(%3), limit={8,55,57,64}, start={0,0,2,0}, strides={1,2,2,1}
-//   %46 = pred[8,28,28,64] compare(%45, %44), direction=GT, total_order=False
-//   %47 = s32[] constant(), literal={3}
-//   %48 = s32[8,28,28,64] broadcast(%47), dimensions={}
-//   %49 = s32[8,28,28,64] select(%46, %48, %43)
-//   %50 = f32[8,28,28,64] select(%46, %45, %44)
-//   %51 = f32[8,28,28,64] slice(%3), limit={8,56,55,64}, start={0,1,0,0}, strides={1,2,2,1}
-//   %52 = pred[8,28,28,64] compare(%51, %50), direction=GT, total_order=False
-//   %53 = s32[] constant(), literal={5}
-//   %54 = s32[8,28,28,64] broadcast(%53), dimensions={}
-//   %55 = s32[8,28,28,64] select(%52, %54, %49)
-//   %56 = f32[8,28,28,64] select(%52, %51, %50)
-//   %57 = f32[8,28,28,64] slice(%3), limit={8,56,56,64}, start={0,1,1,0}, strides={1,2,2,1}
-//   %58 = pred[8,28,28,64] compare(%57, %56), direction=GT, total_order=False
-//   %59 = s32[] constant(), literal={6}
-//   %60 = s32[8,28,28,64] broadcast(%59), dimensions={}
-//   %61 = s32[8,28,28,64] select(%58, %60, %55)
-//   %62 = f32[8,28,28,64] select(%58, %57, %56)
-//   %63 = f32[8,28,28,64] slice(%3), limit={8,56,57,64}, start={0,1,2,0}, strides={1,2,2,1}
-//   %64 = pred[8,28,28,64] compare(%63, %62), direction=GT, total_order=False
-//   %65 = s32[] constant(), literal={7}
-//   %66 = s32[8,28,28,64] broadcast(%65), dimensions={}
-//   %67 = s32[8,28,28,64] select(%64, %66, %61)
-//   %68 = f32[8,28,28,64] select(%64, %63, %62)
-//   %69 = f32[8,28,28,64] slice(%3), limit={8,57,55,64}, start={0,2,0,0}, strides={1,2,2,1}
-//   %70 = pred[8,28,28,64] compare(%69, %68), direction=GT, total_order=False
-//   %71 = s32[] constant(), literal={9}
-//   %72 = s32[8,28,28,64] broadcast(%71), dimensions={}
-//   %73 = s32[8,28,28,64] select(%70, %72, %67)
-//   %74 = f32[8,28,28,64] select(%70, %69, %68)
-//   %75 = f32[8,28,28,64] slice(%3), limit={8,57,56,64}, start={0,2,1,0}, strides={1,2,2,1}
-//   %76 = pred[8,28,28,64] compare(%75, %74), direction=GT, total_order=False
-//   %77 = s32[] constant(), literal={10}
-//   %78 = s32[8,28,28,64] broadcast(%77), dimensions={}
-//   %79 = s32[8,28,28,64] select(%76, %78, %73)
-//   %80 = f32[8,28,28,64] select(%76, %75, %74)
-//   %81 = f32[8,28,28,64] slice(%3), limit={8,57,57,64}, start={0,2,2,0}, strides={1,2,2,1}
-//   %82 = pred[8,28,28,64] compare(%81, %80), direction=GT, total_order=False
-//   %83 = s32[] constant(), literal={11}
-//   %84 = s32[8,28,28,64] broadcast(%83), dimensions={}
-//   %85 = s32[8,28,28,64] select(%82, %84, %79)
-//   %86 = f32[8,28,28,64] select(%82, %81, %80)
-//   %87 = s32[] constant(), literal={0}
-//   %88 = f32[] constant(), literal={0.0}
-//   %89 = f32[8,1,29,2,29,2,64,1] broadcast(%88), dimensions={}
-//   %90 = s32[] constant(), literal={0}
-//   %91 = s32[8,1,29,2,29,2,64,1] broadcast(%90), dimensions={}
-//   %92 = s32[8,1,29,2,29,2,64,1] iota(), dimension=3
-//   %93 = s32[] constant(), literal={4}
-//   %94 = s32[8,1,29,2,29,2,64,1] broadcast(%93), dimensions={}
-//   %95 = s32[8,1,29,2,29,2,64,1] multiply(%92, %94)
-//   %96 = s32[8,1,29,2,29,2,64,1] add(%91, %95)
-//   %97 = s32[8,1,29,2,29,2,64,1] iota(), dimension=5
-//   %98 = s32[] constant(), literal={1}
-//   %99 = s32[8,1,29,2,29,2,64,1] broadcast(%98), dimensions={}
-//   %100 = s32[8,1,29,2,29,2,64,1] multiply(%97, %99)
-//   %101 = s32[8,1,29,2,29,2,64,1] add(%96, %100)
-//   %102 = s32[8,29,29,64] pad(%85, %87), high={0,1,1,0}, interior={0,0,0,0}, low={0,0,0,0}
-//   %103 = s32[8,1,29,2,29,2,64,1] broadcast(%102), dimensions={0,2,4,6}
-//   %104 = f32[8,29,29,64] pad(%1, %88), high={0,1,1,0}, interior={0,0,0,0}, low={0,0,0,0}
-//   %105 = f32[8,1,29,2,29,2,64,1] broadcast(%104), dimensions={0,2,4,6}
-//   %106 = s32[] constant(), literal={1}
-//   %107 = s32[8,1,29,2,29,2,64,1] broadcast(%106), dimensions={}
-//   %108 = s32[8,1,29,2,29,2,64,1] add(%101, %107)
-//   %109 = pred[8,1,29,2,29,2,64,1] compare(%103, %108), direction=EQ, total_order=False
-//   %110 = f32[8,1,29,2,29,2,64,1] select(%109, %105, %89)
-//   %111 = s32[8,29,29,64] pad(%85, %87), high={0,1,0,0}, interior={0,0,0,0}, low={0,0,1,0}
-//   %112 = s32[8,1,29,2,29,2,64,1] broadcast(%111), dimensions={0,2,4,6}
-//   %113 = f32[8,29,29,64] pad(%1, %88), high={0,1,0,0}, interior={0,0,0,0}, low={0,0,1,0}
-//   %114 = f32[8,1,29,2,29,2,64,1] broadcast(%113), dimensions={0,2,4,6}
-//   %115 = s32[] constant(), literal={3}
-//   %116 = s32[8,1,29,2,29,2,64,1] broadcast(%115), dimensions={}
-//   %117 = s32[8,1,29,2,29,2,64,1] add(%101, %116)
-//   %118 = pred[8,1,29,2,29,2,64,1] compare(%112, %117), direction=EQ, total_order=False
-//   %119 = f32[8,1,29,2,29,2,64,1] select(%118, %114, %89)
-//   %120 = f32[8,1,29,2,29,2,64,1] add(%110, %119)
-//   %121 = s32[8,29,29,64] pad(%85, %87), high={0,0,1,0}, interior={0,0,0,0}, low={0,1,0,0}
-//   %122 = s32[8,1,29,2,29,2,64,1] broadcast(%121), dimensions={0,2,4,6}
-//   %123 = f32[8,29,29,64] pad(%1, %88), high={0,0,1,0}, interior={0,0,0,0}, low={0,1,0,0}
-//   %124 = f32[8,1,29,2,29,2,64,1] broadcast(%123), dimensions={0,2,4,6}
-//   %125 = s32[] constant(), literal={9}
-//   %126 = s32[8,1,29,2,29,2,64,1] broadcast(%125), dimensions={}
-//   %127 = s32[8,1,29,2,29,2,64,1] add(%101, %126)
-//   %128 = pred[8,1,29,2,29,2,64,1] compare(%122, %127), direction=EQ, total_order=False
-//   %129 = f32[8,1,29,2,29,2,64,1] select(%128, %124, %89)
-//   %130 = f32[8,1,29,2,29,2,64,1] add(%120, %129)
-//   %131 = s32[8,29,29,64] pad(%85, %87), high={0,0,0,0}, interior={0,0,0,0}, low={0,1,1,0}
-//   %132 = s32[8,1,29,2,29,2,64,1] broadcast(%131), dimensions={0,2,4,6}
-//   %133 = f32[8,29,29,64] pad(%1, %88), high={0,0,0,0}, interior={0,0,0,0}, low={0,1,1,0}
-//   %134 = f32[8,1,29,2,29,2,64,1] broadcast(%133), dimensions={0,2,4,6}
-//   %135 = s32[] constant(), literal={11}
-//   %136 = s32[8,1,29,2,29,2,64,1] broadcast(%135), dimensions={}
-//   %137 = s32[8,1,29,2,29,2,64,1] add(%101, %136)
-//   %138 = pred[8,1,29,2,29,2,64,1] compare(%132, %137), direction=EQ, total_order=False
-//   %139 = f32[8,1,29,2,29,2,64,1] select(%138, %134, %89)
-//   %140 = f32[8,1,29,2,29,2,64,1] add(%130, %139)
-//   %141 = f32[8,58,58,64] reshape(%140)
-//   %142 = f32[8,56,56,64] slice(%141), limit={8,57,57,64}, start={0,1,1,0}, strides={1,1,1,1}
-//   return %142
+//   %4 = f32[] constant(), literal={-inf}
+//   %5 = f32[8,28,28,64] broadcast(%4), dimensions={}
+//   %6 = s32[] constant(), literal={1}
+//   %7 = s32[8,28,28,64] broadcast(%6), dimensions={}
+//   %8 = s32[] constant(), literal={0}
+//   %9 = s32[8,28,28,64] broadcast(%8), dimensions={}
+//   %10 = s32[8,28,28,64] iota(), dimension=1
+//   %11 = s32[] constant(), literal={1}
+//   %12 = s32[8,28,28,64] broadcast(%11), dimensions={}
+//   %13 = s32[] constant(), literal={2}
+//   %14 = s32[8,28,28,64] broadcast(%13), dimensions={}
+//   %15 = s32[8,28,28,64] multiply(%10, %14)
+//   %16 = s32[8,28,28,64] subtract(%12, %15)
+//   %17 = s32[8,28,28,64] maximum(%16, %9)
+//   %18 = s32[] constant(), literal={4}
+//   %19 = s32[8,28,28,64] broadcast(%18), dimensions={}
+//   %20 = s32[8,28,28,64] multiply(%17, %19)
+//   %21 = s32[8,28,28,64] add(%7, %20)
+//   %22 = s32[8,28,28,64] iota(), dimension=2
+//   %23 = s32[] constant(), literal={1}
+//   %24 = s32[8,28,28,64] broadcast(%23), dimensions={}
+//   %25 = s32[] constant(), literal={2}
+//   %26 = s32[8,28,28,64] broadcast(%25), dimensions={}
+//   %27 = s32[8,28,28,64] multiply(%22, %26)
+//   %28 = s32[8,28,28,64] subtract(%24, %27)
+//   %29 = s32[8,28,28,64] maximum(%28, %9)
+//   %30 = s32[] constant(), literal={1}
+//   %31 = s32[8,28,28,64] broadcast(%30), dimensions={}
+//   %32 = s32[8,28,28,64] multiply(%29, %31)
+//   %33 = s32[8,28,28,64] add(%21, %32)
+//   %34 = f32[8,28,28,64] slice(%3), limit={8,55,55,64}, start={0,0,0,0}, strides={1,2,2,1}
+//   %35 = pred[8,28,28,64] compare(%34, %5), direction=GT, total_order=False
+//   %36 = s32[] constant(), literal={1}
+//   %37 = s32[8,28,28,64] broadcast(%36), dimensions={}
+//   %38 = s32[8,28,28,64] select(%35, %37, %33)
+//   %39 = f32[8,28,28,64] select(%35, %34, %5)
+//   %40 = f32[8,28,28,64] slice(%3), limit={8,55,56,64}, start={0,0,1,0}, strides={1,2,2,1}
+//   %41 = pred[8,28,28,64] compare(%40, %39), direction=GT, total_order=False
+//   %42 = s32[] constant(), literal={2}
+//   %43 = s32[8,28,28,64] broadcast(%42), dimensions={}
+//   %44 = s32[8,28,28,64] select(%41, %43, %38)
+//   %45 = f32[8,28,28,64] select(%41, %40, %39)
+//   %46 = f32[8,28,28,64] slice(%3), limit={8,55,57,64}, start={0,0,2,0}, strides={1,2,2,1}
+//   %47 = pred[8,28,28,64] compare(%46, %45), direction=GT, total_order=False
+//   %48 = s32[] constant(), literal={3}
+//   %49 = s32[8,28,28,64] broadcast(%48), dimensions={}
+//   %50 = s32[8,28,28,64] select(%47, %49, %44)
+//   %51 = f32[8,28,28,64] select(%47, %46, %45)
+//   %52 = f32[8,28,28,64] slice(%3), limit={8,56,55,64}, start={0,1,0,0}, strides={1,2,2,1}
+//   %53 = pred[8,28,28,64] compare(%52, %51), direction=GT, total_order=False
+//   %54 = s32[] constant(), literal={5}
+//   %55 = s32[8,28,28,64] broadcast(%54), dimensions={}
+//   %56 = s32[8,28,28,64] select(%53, %55, %50)
+//   %57 = f32[8,28,28,64] select(%53, %52, %51)
+//   %58 = f32[8,28,28,64] slice(%3), limit={8,56,56,64}, start={0,1,1,0}, strides={1,2,2,1}
+//   %59 = pred[8,28,28,64] compare(%58, %57), direction=GT, total_order=False
+//   %60 = s32[] constant(), literal={6}
+//   %61 = s32[8,28,28,64] broadcast(%60), dimensions={}
+//   %62 = s32[8,28,28,64] select(%59, %61, %56)
+//   %63 = f32[8,28,28,64] select(%59, %58, %57)
+//   %64 = f32[8,28,28,64] slice(%3), limit={8,56,57,64}, start={0,1,2,0}, strides={1,2,2,1}
+//   %65 = pred[8,28,28,64] compare(%64, %63), direction=GT, total_order=False
+//   %66 = s32[] constant(), literal={7}
+//   %67 = s32[8,28,28,64] broadcast(%66), dimensions={}
+//   %68 = s32[8,28,28,64] select(%65, %67, %62)
+//   %69 = f32[8,28,28,64] select(%65, %64, %63)
+//   %70 = f32[8,28,28,64] slice(%3), limit={8,57,55,64}, start={0,2,0,0}, strides={1,2,2,1}
+//   %71 = pred[8,28,28,64] compare(%70, %69), direction=GT, total_order=False
+//   %72 = s32[] constant(), literal={9}
+//   %73 = s32[8,28,28,64] broadcast(%72), dimensions={}
+//   %74 = s32[8,28,28,64] select(%71, %73, %68)
+//   %75 = f32[8,28,28,64] select(%71, %70, %69)
+//   %76 = f32[8,28,28,64] slice(%3), limit={8,57,56,64}, start={0,2,1,0}, strides={1,2,2,1}
+//   %77 = pred[8,28,28,64] compare(%76, %75), direction=GT, total_order=False
+//   %78 = s32[] constant(), literal={10}
+//   %79 = s32[8,28,28,64] broadcast(%78), dimensions={}
+//   %80 = s32[8,28,28,64] select(%77, %79, %74)
+//   %81 = f32[8,28,28,64] select(%77, %76, %75)
+//   %82 = f32[8,28,28,64] slice(%3), limit={8,57,57,64}, start={0,2,2,0}, strides={1,2,2,1}
+//   %83 = pred[8,28,28,64] compare(%82, %81), direction=GT, total_order=False
+//   %84 = s32[] constant(), literal={11}
+//   %85 = s32[8,28,28,64] broadcast(%84), dimensions={}
+//   %86 = s32[8,28,28,64] select(%83, %85, %80)
+//   %87 = f32[8,28,28,64] select(%83, %82, %81)
+//   %88 = s32[] constant(), literal={0}
+//   %89 = f32[] constant(), literal={0.0}
+//   %90 = f32[] constant(), literal={0.0}
+//   %91 = f32[8,1,29,2,29,2,64,1] broadcast(%90), dimensions={}
+//   %92 = s32[] constant(), literal={0}
+//   %93 = s32[8,1,29,2,29,2,64,1] broadcast(%92), dimensions={}
+//   %94 = s32[8,1,29,2,29,2,64,1] iota(), dimension=3
+//   %95 = s32[] constant(), literal={4}
+//   %96 = s32[8,1,29,2,29,2,64,1] broadcast(%95), dimensions={}
+//   %97 = s32[8,1,29,2,29,2,64,1] multiply(%94, %96)
+//   %98 = s32[8,1,29,2,29,2,64,1] add(%93, %97)
+//   %99 = s32[8,1,29,2,29,2,64,1] iota(), dimension=5
+//   %100 = s32[] constant(), literal={1}
+//   %101 = s32[8,1,29,2,29,2,64,1] broadcast(%100), dimensions={}
+//   %102 = s32[8,1,29,2,29,2,64,1] multiply(%99, %101)
+//   %103 = s32[8,1,29,2,29,2,64,1] add(%98, %102)
+//   %104 = s32[8,29,29,64] pad(%86, %88), high={0,1,1,0}, interior={0,0,0,0}, low={0,0,0,0}
+//   %105 = s32[8,1,29,2,29,2,64,1] broadcast(%104), dimensions={0,2,4,6}
+//   %106 = f32[8,29,29,64] pad(%1, %89), high={0,1,1,0}, interior={0,0,0,0}, low={0,0,0,0}
+//   %107 = f32[8,1,29,2,29,2,64,1] broadcast(%106), dimensions={0,2,4,6}
+//   %108 = s32[] constant(), literal={1}
+//   %109 = s32[8,1,29,2,29,2,64,1] broadcast(%108), dimensions={}
+//   %110 = s32[8,1,29,2,29,2,64,1] add(%103, %109)
+//   %111 = pred[8,1,29,2,29,2,64,1] compare(%105, %110), direction=EQ, total_order=False
+//   %112 = f32[8,1,29,2,29,2,64,1] select(%111, %107, %91)
+//   %113 = s32[8,29,29,64] pad(%86, %88), high={0,1,0,0}, interior={0,0,0,0}, low={0,0,1,0}
+//   %114 = s32[8,1,29,2,29,2,64,1] broadcast(%113), dimensions={0,2,4,6}
+//   %115 = f32[8,29,29,64] pad(%1, %89), high={0,1,0,0}, interior={0,0,0,0}, low={0,0,1,0}
+//   %116 = f32[8,1,29,2,29,2,64,1] broadcast(%115), dimensions={0,2,4,6}
+//   %117 = s32[] constant(), literal={3}
+//   %118 = s32[8,1,29,2,29,2,64,1] broadcast(%117), dimensions={}
+//   %119 = s32[8,1,29,2,29,2,64,1] add(%103, %118)
+//   %120 = pred[8,1,29,2,29,2,64,1] compare(%114, %119), direction=EQ, total_order=False
+//   %121 = f32[8,1,29,2,29,2,64,1] select(%120, %116, %91)
+//   %122 = f32[8,1,29,2,29,2,64,1] add(%112, %121)
+//   %123 = s32[8,29,29,64] pad(%86, %88), high={0,0,1,0}, interior={0,0,0,0}, low={0,1,0,0}
+//   %124 = s32[8,1,29,2,29,2,64,1] broadcast(%123), dimensions={0,2,4,6}
+//   %125 = f32[8,29,29,64] pad(%1, %89), high={0,0,1,0}, interior={0,0,0,0}, low={0,1,0,0}
+//   %126 = f32[8,1,29,2,29,2,64,1] broadcast(%125), dimensions={0,2,4,6}
+//   %127 = s32[] constant(), literal={9}
+//   %128 = s32[8,1,29,2,29,2,64,1] broadcast(%127), dimensions={}
+//   %129 = s32[8,1,29,2,29,2,64,1] add(%103, %128)
+//   %130 = pred[8,1,29,2,29,2,64,1] compare(%124, %129), direction=EQ, total_order=False
+//   %131 = f32[8,1,29,2,29,2,64,1] select(%130, %126, %91)
+//   %132 = f32[8,1,29,2,29,2,64,1] add(%122, %131)
+//   %133 = s32[8,29,29,64] pad(%86, %88), high={0,0,0,0}, interior={0,0,0,0}, low={0,1,1,0}
+//   %134 = s32[8,1,29,2,29,2,64,1] broadcast(%133), dimensions={0,2,4,6}
+//   %135 = f32[8,29,29,64] pad(%1, %89), high={0,0,0,0}, interior={0,0,0,0}, low={0,1,1,0}
+//   %136 = f32[8,1,29,2,29,2,64,1] broadcast(%135), dimensions={0,2,4,6}
+//   %137 = s32[] constant(), literal={11}
+//   %138 = s32[8,1,29,2,29,2,64,1] broadcast(%137), dimensions={}
+//   %139 = s32[8,1,29,2,29,2,64,1] add(%103, %138)
+//   %140 = pred[8,1,29,2,29,2,64,1] compare(%134, %139), direction=EQ, total_order=False
+//   %141 = f32[8,1,29,2,29,2,64,1] select(%140, %136, %91)
+//   %142 = f32[8,1,29,2,29,2,64,1] add(%132, %141)
+//   %143 = f32[8,58,58,64] reshape(%142)
+//   %144 = f32[8,56,56,64] slice(%143), limit={8,57,57,64}, start={0,1,1,0}, strides={1,1,1,1}
+//   return %144
 // }
 
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
