@@ -62,7 +62,7 @@ def _only_computes(body: Sequence[Statement]) -> bool:
 
 
 def _cut(rows: Loop, count: int, cut: Loop) -> Loop:
-    """The loop over `count` rows, with a row for each iteration of `cut`. Other loops over the row go with the first of these."""
+    """The loop over `count` rows, with a row for each iteration of `cut`. What else the row stores goes with the first of these."""
     row = Var(f"{cut.variable.name}_row", count * cut.extent)
     old, iteration = Index.of_var(row).divide(cut.extent)
     body: list[Statement] = []
@@ -72,7 +72,7 @@ def _cut(rows: Loop, count: int, cut: Loop) -> Loop:
     for each in rows.body:
         if each is cut:
             body.extend(cut.body)
-        elif isinstance(each, (Loop, If)):
+        elif isinstance(each, (Loop, If, loops.Store)):
             body.append(If((Bound(Index.of_var(cut.variable), 0, 1),), (each,)))
         else:
             body.append(each)

@@ -46,7 +46,7 @@ def main() -> None:
 
 def find_entry(folder: pathlib.Path, image: bytes) -> pathlib.Path:
     for path in folder.rglob("kernel.cubin"):
-        if path.read_bytes().startswith(image):
+        if path.with_name("entry.json").exists() and path.read_bytes().startswith(image):
             return path.parent
     raise SystemExit(f"no kernel below {folder} has this image")
 

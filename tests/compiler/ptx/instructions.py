@@ -1,12 +1,13 @@
 """The table of instructions: what each opcode, its types included, is in C++ after runtime.h.
 
 A row is a template or a function. In a template `{a}`, `{b}`, `{c}` and `{d}` are the operands behind the first, as values of the
-opcode's type `{T}` (`{U}`: the unsigned type of its width), `{B}` and the like their bits as `u32` (a count, a selector), and its
-value is what the first operand becomes. What has no row is refused.
+opcode's type `{T}` (`{U}`: the unsigned type of its width), `{B}` and the like their bits as `u32` (a count, a selector),
+`{c_result}` and the like values of the result's type, and its value is what the first operand becomes. What has no row is refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -94,10 +95,16 @@ class Writer:
                 return f"(u64)(params + {parameter.offset})"
         if name in self.module.shared:
             return "SHARED_WINDOW"
-        local = self.module.local
-        if (local is not None and name == local.name) or any(name == each.name for each in self.module.constants):
+        for local in self.module.locals:
+            if name == local.name:
+                return f"(u64)(locals + {local.offset})"
+        if any(name == each.name for each in self.module.constants):
             return f"(u64){name}"
         return None
+
+    def is_local(self, operand: str) -> bool:
+        """Whether `[symbol + offset]` is in the thread's own memory, as are the parameters of a function that it calls."""
+        return any(re.match(rf"\[\s*{re.escape(each.name)}\b", operand) for each in self.module.locals)
 
     def address(self, operand: str) -> str:
         """`[register + offset]` or `[symbol + offset]`."""
@@ -129,7 +136,9 @@ def _list(operand: str) -> list[str]:
 
 
 def _template(template: str, operand: str, result: str) -> Write:
-    count = 1 + max(("abcd".index(name.lower()) + 1 for name in re.findall(r"\{([a-dA-D])\}", template)), default=0)
+    count = 1 + max(
+        ("abcd".index(name.lower()) + 1 for name in re.findall(r"\{([a-dA-D])(?:_result)?\}", template)), default=0
+    )
 
     def written(writer: Writer, one: Instruction) -> str:
         if len(one.operands) != count:
@@ -140,6 +149,8 @@ def _template(template: str, operand: str, result: str) -> Write:
                 values[name] = writer.value(each, operand)
             if f"{{{name.upper()}}}" in template:
                 values[name.upper()] = writer.value(each, "u32")
+            if f"{{{name}_result}}" in template:
+                values[f"{name}_result"] = writer.value(each, result)
         return writer.assign(one.operands[0], template.format(**values), result)
 
     return written
@@ -183,6 +194,18 @@ _rows("mul.hi", "u16 u32 u64", "((u128){a} * (u128){b}) >> {W}")
 _rows("mul.hi", "s16 s32 s64", "((s128){a} * (s128){b}) >> {W}")
 for _type, _wide in {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}.items():
     _rows("mul.wide", _type, f"({_wide}){{a}} * ({_wide}){{b}}", _wide)
+    _rows("mad.wide", _type, f"(u64)(({_wide}){{a}} * ({_wide}){{b}}) + (u64){{c_result}}", _wide)
+# Sums that set the carry, take it, or both.
+for _name, _takes in {"add": "false", "addc": "carry"}.items():
+    _rows(f"{_name}.cc", "u32 s32 u64 s64", f"sum_with_carry<{{U}}>(carry, {{a}}, {{b}}, {_takes})")
+for _name, _takes in {"sub": "false", "subc": "carry"}.items():
+    _rows(f"{_name}.cc", "u32 s32 u64 s64", f"difference_with_borrow<{{U}}>(carry, {{a}}, {{b}}, {_takes})")
+_rows("addc", "u32 s32 u64 s64", "({U}){a} + ({U}){b} + carry")
+_rows("subc", "u32 s32 u64 s64", "({U}){a} - ({U}){b} - carry")
+for _part, _product in {"lo": "(u128){a} * (u128){b}", "hi": "((u128){a} * (u128){b}) >> {W}"}.items():
+    for _name, _takes in {"mad": "false", "madc": "carry"}.items():
+        _rows(f"{_name}.{_part}.cc", "u32 u64", f"sum_with_carry<{{U}}>(carry, {_product}, {{c}}, {_takes})")
+    _rows(f"madc.{_part}", "u32 u64", f"({{U}})({_product}) + {{c}} + carry")
 _rows("div", _WHOLE, "quotient<{T}>({a}, {b})")
 _rows("rem", _WHOLE, "remainder_of<{T}>({a}, {b})")
 _rows("min", _WHOLE, "{a} < {b} ? {a} : {b}")
@@ -212,9 +235,13 @@ _rows("clz", "b32 b64", "leading_zeros({a}, {W})", "u32")
 _rows("bfind", "u32 s32 u64 s64", "highest<{T}>({a})", "u32")
 _rows("bfind.shiftamt", "u32 s32 u64 s64", "highest<{T}>({a}) == ~0u ? ~0u : {W} - 1 - highest<{T}>({a})", "u32")
 _rows("lop3", "b32", "logic({a}, {b}, {c}, {d})")
-for _half, _shift in {"lo": 0, "hi": 16}.items():
-    _bytes = f"({{a}} & 0xffff) * ({{b}} >> {_shift} & 255) + ({{a}} >> 16) * ({{b}} >> {_shift + 8} & 255)"
-    TABLE[f"dp2a.{_half}.u32.u32"] = _template(f"{_bytes} + {{c}}", "u32", "u32")
+# Two halves of the first operand times two bytes of the second, each signed or not.
+for _half, _first in {"lo": 0, "hi": 2}.items():
+    for _a, _b in itertools.product("su", "su"):
+        _products = " + ".join(
+            f"({_a}64)({_a}16)({{a}} >> {16 * i}) * ({_b}64)({_b}8)({{b}} >> {8 * (_first + i)})" for i in range(2)
+        )
+        TABLE[f"dp2a.{_half}.{_a}32.{_b}32"] = _template(f"{_products} + {{c}}", "u32", "u32")
 
 
 def _select(ptx_type: str) -> Write:
@@ -348,13 +375,12 @@ def _place(writer: Writer, one: Instruction, space: str, operand: str, size: int
         return f"shared(t, {address}, {size}, {access}, {site})"
     if space == "const":
         return f"constant({address}, {size}, {site})"
-    if space == "param":
+    if space == "param" and not writer.is_local(operand):
         return f'within("parameter", {address}, {size}, params, launched.param_bytes, {site})'
-    if space == "local":
-        local = writer.module.local
-        if local is None:
+    if space in ("local", "param"):
+        if not writer.module.locals:
             raise PtxError("no local memory is declared")
-        return f'within("local", {address}, {size}, {local.name}, {local.size}, {site})'
+        return f'within("local", {address}, {size}, locals, {writer.module.local_bytes}, {site})'
     return f"global({address}, {size}, {access}, {site})"
 
 
@@ -403,7 +429,7 @@ def _add_memory() -> None:
                 for volatile in ("", ".volatile") if space in ("global", "shared", "") else ("",):
                     opcode = f"{volatile}{f'.{space}' if space else ''}{end}"
                     TABLE[f"ld{opcode}"] = _load(space, vector, each, "LOAD")
-                    if space not in ("const", "param"):
+                    if space != "const":
                         TABLE[f"st{opcode}"] = _store(space, vector, each)
             TABLE[f"ld.global.nc{end}"] = _load("global", vector, each, "LOAD_NON_COHERENT")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 WIDTHS = {
@@ -34,10 +36,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Local:
-    """Memory of each thread."""
+    """Some of each thread's memory, from `offset` on."""
 
     name: str
-    align: int
+    offset: int
     size: int
 
 
@@ -65,7 +67,7 @@ class Module:
     constants: list[Constant] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
-    local: Local | None = None
+    locals: list[Local] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
     statements: list[Label | Instruction] = field(default_factory=list)
 
@@ -74,20 +76,34 @@ class Module:
         """Bytes of all launch parameters."""
         return max((each.offset + each.size for each in self.parameters), default=0)
 
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of each thread's own memory."""
+        return max((each.offset + each.size for each in self.locals), default=0)
+
 
 _VARIABLE = re.compile(
     r"\.(?:visible\s+)?(?:global|const)\s+\.align\s+(\d+)\s+\.(\w+)\s+(\w+)(?:\[(\d+)\])?(?:\s*=\s*\{?([^;}]*)\}?)?;"
 )
 _SHARED = re.compile(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+(\w+)\[\];")
-_ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\((.*?)\)([^{]*)\{(.*)\}\s*$", re.DOTALL)
+_ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\((.*?)\)([^{]*)\{(.*?)^\}\s*$", re.DOTALL | re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^\.func\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)\s*(?:;|(?:\.\w+\s*)*\{(?P<body>.*?)^\})",
+    re.DOTALL | re.MULTILINE,
+)
+_CALL = re.compile(
+    r"call(?:\.uni)?\s*(?:\((?P<results>[^)]*)\)\s*,\s*)?(?P<name>\w+)\s*(?:,\s*\((?P<parameters>[^)]*)\)\s*)?;"
+)
 _PARAMETER = re.compile(r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(\w+)(?:\[(\d+)\])?\s*$")
 _STATEMENT = re.compile(r"\s*(?:(\$?\w+):|([^;:]+);)")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s{\[][^,]*")
 
 
 def parse(ptx: str) -> Module:
-    """The module of a PTX text with one kernel. Raises PtxError."""
+    """The module of a PTX text with one kernel, into which its functions are inlined. Raises PtxError."""
     text = re.sub(r"/\*.*?\*/", "", re.sub(r"//[^\n]*", "", ptx), flags=re.DOTALL)
+    functions = {match["name"]: match for match in _FUNCTION.finditer(text) if match["body"] is not None}
+    text = _FUNCTION.sub(lambda match: "" if match["name"] in functions else match[0], text)
     entry = _ENTRY.search(text)
     if entry is None:
         raise PtxError("no .visible .entry")
@@ -100,9 +116,7 @@ def parse(ptx: str) -> Module:
     if rest:
         raise PtxError(f"declaration {rest.splitlines()[0]!r}")
     _read_parameters(module, entry[2])
-    body = re.sub(r"\.pragma[^;]*;", "", entry[4])
-    # Inline assembly may stand in braces of its own, as a scope without declarations.
-    body = re.sub(r"(^|;)(\s*)\{([^{}]*;\s*)\}", r"\1\2\3", body)
+    body = _flattened(re.sub(r"\.pragma[^;]*;", "", _inlined(entry[4], functions)))
     position = 0
     for match in _STATEMENT.finditer(body):
         if body[position : match.start()].strip():
@@ -123,6 +137,58 @@ def instruction(text: str) -> Instruction:
     opcode, _, operands = (guarded[2] if guarded else text).partition(" ")
     found = tuple(each.strip() for each in _OPERAND.findall(operands) if each.strip())
     return Instruction(text, guarded[1] if guarded else "", opcode, found)
+
+
+def _names(declarations: str) -> list[str]:
+    """The names at the ends of declarations or of operands, with commas between them."""
+    return [re.sub(r"\[\d+\]$", "", each.split()[-1]) for each in declarations.split(",") if each.strip()]
+
+
+def _replaced(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"[%$\w]+", lambda word: names.get(word[0], word[0]), text)
+
+
+def _distinct(text: str, number: int) -> str:
+    """The text with a number in the names of the registers, labels and memory that it declares."""
+    names = re.findall(r"^\s*(\$\w+):", text, re.MULTILINE)
+    for declared in re.findall(r"\.(?:local|param)\s([^;]*);", text):
+        names += _names(declared)
+    for declared in re.findall(r"\.reg\s+\.\w+\s+([^;]*);", text):
+        for name in _names(declared):
+            kind = re.sub(r"<\d+>$", "", name)
+            names += re.findall(rf"{re.escape(kind)}\d*\b", text) if kind != name else [name]
+    return _replaced(text, {name: f"{name[0]}from_{number}_{name[1:]}" for name in names})
+
+
+def _inlined(body: str, functions: Mapping[str, re.Match[str]]) -> str:
+    """The body without calls: in the place of each is the body of the function, with the caller's parameters as its own.
+    Raises PtxError."""
+    numbers = itertools.count()
+
+    def inline(call: re.Match[str]) -> str:
+        called, end = functions.get(call["name"]), f"$L__end_{next(numbers)}"
+        if called is None:
+            return call[0]
+        parameters = {}
+        for part in ("results", "parameters"):
+            formal, actual = (_names(match[part] or "") for match in (called, call))
+            if len(formal) != len(actual):
+                raise PtxError(f"{len(actual)} {part} of {call['name']!r} instead of {len(formal)}")
+            parameters |= dict(zip(formal, actual))
+        text = re.sub(r"\bret;", f"bra {end};", called["body"])
+        return f"{{\n{_replaced(text, parameters)}\n{end}:\n}}\n"
+
+    return _CALL.sub(inline, body)
+
+
+def _flattened(body: str) -> str:
+    """The body without scopes, whose names become distinct. A scope is in braces, as calls and inline assembly are; so are operands
+    that are vectors."""
+    numbers = itertools.count()
+    innermost = re.compile(r"(?P<before>(?:^|[;:{])\s*)\{(?P<scope>(?:[^{}]|\{[^{};:]*\})*[;:]\s*)\}")
+    while scope := innermost.search(body):
+        body = body[: scope.start()] + scope["before"] + _distinct(scope["scope"], next(numbers)) + body[scope.end() :]
+    return body
 
 
 def _constant(match: re.Match[str]) -> Constant:
@@ -155,11 +221,12 @@ def _read_statement(module: Module, text: str) -> None:
             many = re.match(r"\s*(%\w+?)<(\d+)>\s*$", name)
             for each in [f"{many[1]}{n}" for n in range(int(many[2]))] if many else [name.strip()]:
                 module.registers[each] = kind[1:]
-    elif text.startswith(".local "):
-        match = re.match(r"\.local \.align (\d+) \.b8 (\w+)\[(\d+)\]$", text)
-        if match is None or module.local is not None:
+    elif text.startswith((".local ", ".param ")):
+        match = _PARAMETER.match(text.replace(".local", ".param"))
+        if match is None:
             raise PtxError(f"declaration {text!r}")
-        module.local = Local(match[2], int(match[1]), int(match[3]))
+        size = WIDTHS[match[2]] // 8 * int(match[4] or 1)
+        module.locals.append(Local(match[3], -(-module.local_bytes // 16) * 16, size))
     elif text.startswith("."):
         raise PtxError(f"declaration {text!r}")
     else:

@@ -166,6 +166,17 @@ static inline float approximate(double exact) {
   if (nearest == 0 || !std::isfinite(nearest) || which > 1) return flushed(nearest);
   return flushed(std::nextafter(nearest, which ? INFINITY : -INFINITY));
 }
+// The sum a + b + more, whose carry becomes `carry`. T is unsigned.
+template <class T> static inline T sum_with_carry(bool& carry, T a, T b, bool more) {
+  const T sum = a + b, all = sum + more;
+  carry = sum < a || all < sum;
+  return all;
+}
+// The difference a - b - more, whose borrow becomes `carry`.
+template <class T> static inline T difference_with_borrow(bool& carry, T a, T b, bool more) {
+  carry = a < b || (a == b && more);
+  return a - b - more;
+}
 template <class T> static inline T quotient(T x, T y) {
   if (y == 0) return (T)-1;
   return (T)-1 < (T)0 && y == (T)-1 ? (T)(0 - (u64)x) : (T)(x / y);

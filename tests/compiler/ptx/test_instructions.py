@@ -56,6 +56,19 @@ INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "mul.hi.s32 %r3, %r1, %r2;": lambda a, b: signed(a) * signed(b) >> 32,
     "mul.hi.u32 %r3, %r1, %r2;": lambda a, b: wide(a) * b >> np.uint64(32),
     "mad.lo.s32 %r3, %r1, %r2, 7;": lambda a, b: wide(a) * b + np.uint64(7),
+    "{ .reg .b64 %wide; mad.wide.u32 %wide, %r1, %r2, 0x1FFFFFFFF; cvt.u32.u64 %r3, %wide; }": lambda a, b: (
+        wide(a) * b + np.uint64(0x1FFFFFFFF)
+    ),
+    "add.cc.u32 %r4, %r1, %r2; addc.u32 %r3, %r1, %r2;": each(lambda a, b: a + b + (a + b >> 32)),
+    "sub.cc.u32 %r4, %r1, %r2; subc.u32 %r3, %r1, %r2;": each(lambda a, b: a - b - (a < b)),
+    "add.cc.u32 %r4, %r1, %r2; addc.cc.u32 %r4, %r1, -1; addc.u32 %r3, 0, 0;": each(
+        lambda a, b: a + (1 << 32) - 1 + (a + b >> 32) >> 32
+    ),
+    "sub.cc.u32 %r4, %r1, %r2; subc.cc.u32 %r4, %r1, %r1; subc.u32 %r3, 0, 0;": each(lambda a, b: -(a < b)),
+    "mad.lo.cc.u32 %r4, %r1, %r2, %r2; madc.hi.u32 %r3, %r1, %r2, %r1;": each(lambda a, b: (a * b + b >> 32) + a),
+    "mad.lo.cc.u32 %r4, %r1, %r2, %r2; madc.hi.cc.u32 %r4, %r1, %r2, %r1; madc.lo.u32 %r3, %r2, %r2, 5;": each(
+        lambda a, b: b * b + 5 + (a * b + b + (a << 32) >> 64)
+    ),
     "min.s32 %r3, %r1, %r2;": lambda a, b: np.minimum(signed(a), signed(b)),
     "max.u32 %r3, %r1, %r2;": np.maximum,
     "neg.s32 %r3, %r1;": lambda a, b: -signed(a),
@@ -79,6 +92,12 @@ INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "bfind.shiftamt.u32 %r3, %r1;": each(lambda a, b: 32 - a.bit_length() if a else -1),
     "lop3.b32 %r3, %r1, %r2, 255, 0x96;": lambda a, b: a ^ b ^ np.uint32(255),
     "dp2a.lo.u32.u32 %r3, %r1, %r2, 7;": each(lambda a, b: (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255) + 7),
+    "dp2a.lo.s32.u32 %r3, %r1, %r2, 7;": each(
+        lambda a, b: _field(a, 0, 16) * (b & 255) + _field(a, 16, 16) * (b >> 8 & 255) + 7
+    ),
+    "dp2a.hi.s32.s32 %r3, %r1, %r2, 7;": each(
+        lambda a, b: _field(a, 0, 16) * _field(b, 16, 8) + _field(a, 16, 16) * _field(b, 24, 8) + 7
+    ),
     "dp2a.hi.u32.u32 %r3, %r1, %r2, %r1;": each(
         lambda a, b: (a & 0xFFFF) * (b >> 16 & 255) + (a >> 16) * (b >> 24) + a
     ),
@@ -134,8 +153,8 @@ VALUES = np.array(
 )
 
 
-def table(codes: list[str], a: Array, b: Array) -> Array:
-    """The words that each code leaves in %r3 of two words, in one kernel."""
+def table(codes: list[str], a: Array, b: Array, functions: tuple[str, str] = ("", "")) -> Array:
+    """The words that each code leaves in %r3 of two words, in one kernel. functions: what stands before it and behind it."""
     count = len(a)
     lines = [f"mad.lo.u32 %r30, %r2, 64, %r1;\n  setp.ge.u32 %p8, %r30, {count};\n  @%p8 bra $end;"]
     lines += ["mul.wide.u32 %rd6, %r30, 4;\n  add.s64 %rd7, %rd4, %rd6;\n  add.s64 %rd8, %rd5, %rd6;"]
@@ -143,7 +162,7 @@ def table(codes: list[str], a: Array, b: Array) -> Array:
     for number, code in enumerate(codes):
         lines += ["mov.b32 %r1, %r31;\n  mov.b32 %r2, %r32;\n  mov.b32 %f1, %r31;\n  mov.b32 %f2, %r32;", code]
         lines += [f"st.global.u32 [%rd7+{4 * count * number}], %r3;"]
-    library = build(HEAD + "\n  ".join(lines) + "\n$end:\n  ret;\n}\n")
+    library = build(functions[0] + HEAD + "\n  ".join(lines) + "\n$end:\n  ret;\n}\n" + functions[1])
     out = np.zeros((len(codes), count), np.uint32)
     given = np.concatenate([a, b]).astype(np.uint32)
     buffers = [Buffer(out, MEMORY), Buffer(given, INPUT), Buffer(np.zeros(1, np.uint32), SEMAPHORE)]
@@ -228,6 +247,66 @@ def test_an_unknown_declaration_is_one_line_that_names_it(declaration: str) -> N
     with pytest.raises(PtxError, match=r"declaration '\.") as caught:
         parse(COPIED.ptx.replace(".visible", f"{declaration};\n.visible"))
     assert declaration in str(caught.value)
+
+
+PROTOTYPE = """.func (.param .align 8 .b8 func_retval0[16]) half_and_more
+(
+	.param .b32 half_and_more_param_0
+)
+;
+"""
+FUNCTION = """.func (.param .align 8 .b8 func_retval0[16]) half_and_more(
+	.param .b32 half_and_more_param_0
+)
+{
+	.local .align 4 .b8 	__local_depot1[8];
+	.reg .b64 	%SPL;
+	.reg .pred 	%p<2>;
+	.reg .b32 	%r<4>;
+
+	mov.u64 	%SPL, __local_depot1;
+	ld.param.u32 	%r1, [half_and_more_param_0];
+	st.local.u32 	[%SPL+4], %r1;
+	setp.lt.u32 	%p1, %r1, 100;
+	@%p1 bra 	$L__BB1_2;
+	{
+	.reg .b32 %r1;
+	ld.local.u32 	%r1, [%SPL+4];
+	shr.u32 	%r2, %r1, 1;
+	}
+	st.param.b32 	[func_retval0+0], %r2;
+	st.param.b32 	[func_retval0+8], %r1;
+	ret;
+$L__BB1_2:
+	st.param.b32 	[func_retval0+0], 7;
+	st.param.b32 	[func_retval0+8], 8;
+	ret;
+}
+"""
+CALL = """{
+	.param .b32 param0;
+	st.param.b32 	[param0+0], GIVEN;
+	.param .align 8 .b8 retval0[16];
+	call.uni (retval0),
+	half_and_more,
+	(
+	param0
+	);
+	ld.param.b32 	TAKEN, [retval0+0];
+	ld.param.b32 	%r5, [retval0+8];
+	}"""
+
+
+def test_a_function_is_inlined_where_it_is_called() -> None:
+    """Twice; its registers, those of a scope in it, labels and memory are not the caller's."""
+    calls = "\n".join(
+        CALL.replace("GIVEN", given).replace("TAKEN", taken) for given, taken in (("%r1", "%r3"), ("%r2", "%r4"))
+    )
+    a = np.arange(0, 400, 3, dtype=np.uint32)
+    b = a[::-1] + np.uint32(1)
+    (found,) = table([f"{calls}\nadd.u32 %r3, %r3, %r4;\nadd.u32 %r3, %r3, %r5;"], a, b, (PROTOTYPE, FUNCTION))
+    first, second = (np.where(x < 100, 7, x >> 1) for x in (a, b))
+    assert np.array_equal(found, first + second + np.where(b < 100, 8, b))
 
 
 def test_the_table_has_what_the_inline_assembly_of_the_kernels_says() -> None:

@@ -46,6 +46,7 @@ def translate(module: Module, mutants: Sequence[Mutant] = (), number: int = 0) -
             f"namespace module{number} {{",
             *map(_constant, module.constants),
             "static void kernel(Thread& t, const char* params) {",
+            "[[maybe_unused]] bool carry = false;",
             *(
                 f"{bits_type(kind)} r_{name[1:]} = ({bits_type(kind)}){0 if kind == 'pred' else _PATTERN};"
                 for name, kind in module.registers.items()
@@ -73,10 +74,8 @@ def _constant(one: Constant) -> str:
 
 
 def _local(module: Module) -> list[str]:
-    local = module.local
-    if local is None:
-        return []
-    return [f"alignas({local.align}) char {local.name}[{local.size}];", f"memset({local.name}, 0xA5, {local.size});"]
+    size = module.local_bytes
+    return [f"alignas(16) char locals[{size}];", f"memset(locals, 0xA5, {size});"] if size else []
 
 
 def _quoted(text: str) -> str:

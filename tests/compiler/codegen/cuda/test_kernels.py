@@ -300,6 +300,16 @@ def test_little_work_is_spread_over_the_device_and_much_goes_two_vectors_at_a_ti
     assert blocks == [100, 100], "a block's threads for each row, or two rows for a block, each for a warp"
 
 
+def test_what_a_row_stores_once_is_stored_once_if_it_is_spread() -> None:
+    """One element of each row beside a loop whose iterations become rows of their own."""
+    m = library.Maker("once")
+    largest = m.reduce(m.parameter(33, 17, 1, 3), 0, 1, 2, kind="max")
+    graph = m.done(m.spread(largest, (1, 3), 1), m.spread(largest, (5, 3, 4, 8), 1))
+    (one,) = build_all([graph], TARGETS["warp"])
+    assert "_row = first_row" in one.kernel.text
+    assert one.complaint(Regime.NORMAL, 0) is None
+
+
 def test_a_row_that_is_far_into_a_tensor_has_a_wide_position() -> None:
     for rows, ctype in ((1 << 20, "int"), (1 << 23, "long long")):
         m = library.Maker("far")
