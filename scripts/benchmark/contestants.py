@@ -55,6 +55,8 @@ WORKLOADS = {
         Workload("dien", _FOLDER / "dien.py"),
         Workload("dien-infer", _FOLDER / "dien.py", ("--mode", "infer")),
         Workload("crnn", _FOLDER / "crnn.py"),
+        Workload("resnet", _FOLDER / "resnet.py"),
+        Workload("resnet-infer", _FOLDER / "resnet.py", ("--mode", "infer")),
         Workload("asr", _FOLDER / "asr.py"),
         Workload("lengths", _FOLDER / "language_lengths.py"),
         Workload("session", _FOLDER / "session_v1.py"),

@@ -1,6 +1,6 @@
 """Runs a training workload and writes what its variables hold between steps, or starts each step from what another run wrote.
 
-python states.py --write FILE [--follow FILE] [--nudge SEED] SCRIPT ARGUMENTS...
+python states.py --write FILE [--follow FILE] [--nudge SEED] [--reverse] SCRIPT ARGUMENTS...
 
 Two runs that differ by one rounding do not stay together: what is compared are single steps from the same state. A run that
 follows takes as many steps as it is given states, each from the other's state, so that both draw the same dropout too.
@@ -80,6 +80,8 @@ def make_run(options: argparse.Namespace, step_log: Callable[..., Any]) -> Calla
                     if number > len(follower.states):
                         break
                     follower.begin(number)
+                if options.reverse:
+                    batch = tuple(tf.reverse(part, [0]) for part in batch)
                 book(lambda batch=batch: float(step(*batch)))  # type: ignore[misc]
                 if number == 0:  # the optimizer makes its variables in the first step
                     variables = variables_of_the_job()
@@ -100,6 +102,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, required=True, help="file for the states")
     parser.add_argument("--follow", type=Path, help="states that the steps start from")
     parser.add_argument("--nudge", type=int, metavar="SEED", help="each weight one unit in the last place off")
+    parser.add_argument("--reverse", action="store_true", help="the examples of each batch in the opposite order")
     parser.add_argument("script")
     options, rest = parser.parse_known_args()
     sys.path.insert(0, str(Path(options.script).parent))

@@ -30,7 +30,7 @@ unit in the last place of the learning rate alone changes the session's losses b
 DRIFT = 1e-3
 """Largest relative difference of a loss: the guard's tolerances, summed up over the steps by training itself."""
 STATES = Path(__file__).with_name("states.py")
-TRAINED = ("bert", "bert-padded", "causal", "transformer", "lengths")
+TRAINED = ("bert", "bert-padded", "causal", "transformer", "resnet", "lengths")
 """Cases whose steps are compared one by one, each from the same state. dien's state is 13 MB, too much to write each step; sessions
 have no function to call. Their losses are compared over COMPARED_STEPS; dien's stay together in plain with all weights nudged at step
 60: 1.4e-7 after 120 steps."""
@@ -158,7 +158,7 @@ def test_each_stitched_step_differs_from_plain_by_rounding(name: str, stitch_cas
         outcome = stitch_case(CASES[name], ours)
         assert_stitched(outcome)
         losses = follow(CASES[name], ours, plain)
-        follow(CASES[name], ours, nudged, "--nudge", "0")
+        follow(CASES[name], ours, nudged, *CASES[name].rounding.split())
         sizes, states = differences.read_states(ours)
         found = differences.compare(sizes, states, *(differences.read_states(path)[1] for path in (plain, nudged)))
     finally:
@@ -167,7 +167,7 @@ def test_each_stitched_step_differs_from_plain_by_rounding(name: str, stitch_cas
     print(found)
     assert found.steps >= COMPARED_STEPS
     assert found.worst <= differences.ALLOWED, found
-    assert found.jumps <= differences.RARE, found
+    assert found.jumps <= differences.RARE + found.yardsticks_jumps, found
     steps, difference = largest_difference(outcome.losses, losses)
     assert steps >= found.first + found.steps
     assert difference <= LOSS_ROUNDING
