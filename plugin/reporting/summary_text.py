@@ -12,6 +12,8 @@ from ..job.saving_text import saving_line
 
 FORMAT = 1
 """Version of the summary's format."""
+MOST_LISTED = 12
+"""Most functions, and most kinds of clusters, of which the text has lines of their own."""
 
 
 def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
@@ -113,16 +115,21 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
         return [*lines, "  no training step was seen"]
     names = summary.get("training_functions") or [main["name"]]
     functions = [program for program in summary["programs"] if program["name"] in names]
-    for program in functions:
+    listed = sorted(functions, key=lambda program: -float(program["total_ms"]))[:MOST_LISTED]
+    for program in [program for program in functions if program in listed]:
         lines.append(f"  {steps_line(program)}")
         for phase, facts in program["phases"].items():
             lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
         if len(functions) > 1:
             lines.append(f"    {saving_line(program['saving'], 'a step') or 'saving: ' + unmeasured_line(program)}")
+    if len(functions) > len(listed):
+        lines.append(f"  and {len(functions) - len(listed)} more training functions of less time (in the summary file)")
     whole = "an iteration" if len(functions) == 1 else f"all {len(functions)} training functions together: a step"
     lines.append(f"  {saving_line(summary.get('saving'), whole) or 'saving: ' + unmeasured_line(main)}")
     others = [p for p in summary["programs"] if p["name"] not in names and p["steps_stitched"] > 1]
-    lines += [f"  not counted, since it does not train: {steps_line(program)}" for program in others]
+    lines += [f"  not counted, since it does not train: {steps_line(program)}" for program in others[:MOST_LISTED]]
+    if len(others) > MOST_LISTED:
+        lines.append(f"  not counted, since they do not train: {len(others) - MOST_LISTED} more functions")
     calls = summary["calls"]
     total = sum(calls.values())
     if total:
@@ -134,14 +141,14 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
             f"  clusters: {sum(c['instances'] for c in summary['clusters'])} stitch ops of {len(summary['clusters'])} kinds"
         )
         ordered = sorted(summary["clusters"], key=lambda c: -c["instances"] * c["op_count"])
-        for cluster in ordered[:12]:
+        for cluster in ordered[:MOST_LISTED]:
             seen = [e["error_over_tolerance"] for e in cluster["executables"] if e["error_over_tolerance"] is not None]
             error = f"  largest error {max(seen):6.1%} of what is allowed" if seen else ""
             lines.append(
                 f"    {cluster['name']:<36} {cluster['instances']:>4} x {cluster['op_count']:>3} ops  {cluster['state']:<9}{error}"
             )
-        if len(ordered) > 12:
-            lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
+        if len(ordered) > MOST_LISTED:
+            lines.append(f"    and {len(ordered) - MOST_LISTED} more kinds (in the summary file)")
     lines += [f"  {line}" for line in loop_lines(summary)]
     lines += [f"  reverted: {line}" for line in summary["reverts"]]
     lines += [f"  suspected: {line}" for line in summary.get("suspicions", [])]
