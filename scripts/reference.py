@@ -238,7 +238,7 @@ In brackets: the package, its author, and the version of TensorFlow (2.15.1 with
 
 def zoo_page() -> str:
     """The text of docs/zoo.md."""
-    files = sorted(RESULTS.glob("zoo-*.json.gz"))
+    files = sorted(RESULTS.glob("zoo-*.json.gz"), key=lambda path: int(path.name.split("-")[1]))
     documents = [json.loads(gzip.decompress(file.read_bytes())) for file in files]
     whole = zoo.merged(documents)
     left = len(MODELS.keys() - whole["workloads"].keys())
