@@ -9,6 +9,8 @@ import pytest
 
 ALL = os.environ.get("STITCHFLEET_TEST_ALL") == "1"
 """Whether `scripts/test --all` runs."""
+NIGHTLY = os.environ.get("STITCHFLEET_NIGHTLY") == "1"
+"""Whether `scripts/test --nightly` runs: --all with ten times as many random graphs."""
 
 
 def examples(quick: int, whole: int) -> int:

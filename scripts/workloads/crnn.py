@@ -66,16 +66,21 @@ class Crnn(tf.keras.Model):
         return tf.nn.log_softmax(self.letters(self.sequence(tf.squeeze(x, axis=1))))
 
 
+def ink(columns: bytes, scale: int) -> np.ndarray:
+    """uint8 [7 scale, scale per column], 1 where a dot is: columns as in GLYPHS, each dot `scale` pixels wide and high."""
+    bits = (np.frombuffer(columns, np.uint8) >> np.arange(7, dtype=np.uint8)[:, np.newaxis]) & 1
+    return bits.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
 def draw(word: str, random: np.random.Generator) -> np.ndarray:
     """float32 [HEIGHT, WIDTH, 1], about -1 to 1: as much of the word as fits, at a random offset, with noise."""
     columns: list[int] = []
     for letter in word:
         columns += [*bytes.fromhex(GLYPHS[LETTERS.index(letter)]), 0]
-    bits = (np.array(columns, np.uint8) >> np.arange(7, dtype=np.uint8)[:, np.newaxis]) & 1
-    ink = bits.repeat(SCALE, axis=0).repeat(SCALE, axis=1)[:, : WIDTH - 8]
+    dots = ink(bytes(columns), SCALE)[:, : WIDTH - 8]
     picture = np.full([HEIGHT, WIDTH], -0.8, np.float32)
-    top, left = random.integers(1, HEIGHT - len(ink)), random.integers(0, 8)
-    picture[top : top + len(ink), left : left + ink.shape[1]] += 1.6 * ink
+    top, left = random.integers(1, HEIGHT - len(dots)), random.integers(0, 8)
+    picture[top : top + len(dots), left : left + dots.shape[1]] += 1.6 * dots
     return (picture + random.normal(0.0, 0.1, picture.shape)).astype(np.float32)[..., np.newaxis]
 
 

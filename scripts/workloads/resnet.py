@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import steps
 import tensorflow as tf
-from crnn import GLYPHS
+from crnn import GLYPHS, ink
 
 SIDE = 64
 CLASSES = len(GLYPHS)
@@ -74,16 +74,14 @@ class ResNet(tf.keras.Model):
 
 def draw(letter: int, random: np.random.Generator) -> np.ndarray:
     """uint8 [SIDE, SIDE, 3]: the letter, five to eight times as large as its 5 x 7 dots."""
-    columns = np.frombuffer(bytes.fromhex(GLYPHS[letter]), np.uint8)
-    scale = random.integers(5, 9)
-    ink = ((columns >> np.arange(7, dtype=np.uint8)[:, np.newaxis]) & 1).repeat(scale, axis=0).repeat(scale, axis=1)
+    dots = ink(bytes.fromhex(GLYPHS[letter]), int(random.integers(5, 9)))
     corners = random.uniform(0, 255, [2, 2, 3])
     along = np.linspace(0.0, 1.0, SIDE)
     weights = np.stack([1 - along, along])
     picture = np.einsum("ay,bx,abc->yxc", weights, weights, corners)
-    top, left = (random.integers(0, SIDE - extent + 1) for extent in ink.shape)
-    place = picture[top : top + ink.shape[0], left : left + ink.shape[1]]
-    place[ink == 1] = random.uniform(0, 255, 3)
+    top, left = (random.integers(0, SIDE - extent + 1) for extent in dots.shape)
+    place = picture[top : top + dots.shape[0], left : left + dots.shape[1]]
+    place[dots == 1] = random.uniform(0, 255, 3)
     return np.clip(picture + random.normal(0.0, 12.0, picture.shape), 0, 255).astype(np.uint8)
 
 

@@ -60,9 +60,12 @@ def compare(sizes: dict[str, int], stitched: np.ndarray, plain: np.ndarray, nudg
     count = min(len(stitched), len(plain), len(nudged))
     starts = np.cumsum([0, *sizes.values()])[:-1]
 
+    def largest_of_each(elements: np.ndarray) -> np.ndarray:
+        return np.asarray(np.maximum.reduceat(np.abs(elements), starts))
+
     def by_variable(states: np.ndarray) -> np.ndarray:
         """[steps, variables]; NaN and infinity count as the largest number. A whole run is not held in memory."""
-        rows = [np.maximum.reduceat(np.abs(states[k] - plain[k]), starts) for k in range(count)]
+        rows = [largest_of_each(states[k] - plain[k]) for k in range(count)]
         most = np.finfo(np.float32).max
         return np.nan_to_num(np.stack(rows).astype(np.float64), nan=most, posinf=most)
 
@@ -72,7 +75,7 @@ def compare(sizes: dict[str, int], stitched: np.ndarray, plain: np.ndarray, nudg
         return Differences(count, 0, 0.0, "", 0.0, 0.0)
     # A result is rounded in any case, so that less than a unit in the last place of the largest element is never more than rounding.
     # That element is the step's own: a moving variance begins at 1, and was 22 at the end of a run.
-    largest = np.stack([np.maximum.reduceat(np.abs(plain[step]), starts) for step in differ])
+    largest = np.stack([largest_of_each(plain[step]) for step in differ])
     least = np.maximum(largest * np.finfo(np.float32).eps, np.finfo(np.float32).tiny)
     unit = np.maximum(np.quantile(yardstick[differ], TYPICAL, axis=0), least)
     ratios = np.quantile(ours[differ] / unit, TYPICAL, axis=0)

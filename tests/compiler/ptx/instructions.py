@@ -102,10 +102,6 @@ class Writer:
             return f"(u64){name}"
         return None
 
-    def is_local(self, operand: str) -> bool:
-        """Whether `[symbol + offset]` is in the thread's own memory, as are the parameters of a function that it calls."""
-        return any(re.match(rf"\[\s*{re.escape(each.name)}\b", operand) for each in self.module.locals)
-
     def address(self, operand: str) -> str:
         """`[register + offset]` or `[symbol + offset]`."""
         match = re.match(r"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\d+))?\s*\]$", operand)
@@ -375,9 +371,9 @@ def _place(writer: Writer, one: Instruction, space: str, operand: str, size: int
         return f"shared(t, {address}, {size}, {access}, {site})"
     if space == "const":
         return f"constant({address}, {size}, {site})"
-    if space == "param" and not writer.is_local(operand):
+    if space == "param":
         return f'within("parameter", {address}, {size}, params, launched.param_bytes, {site})'
-    if space in ("local", "param"):
+    if space == "local":
         if not writer.module.locals:
             raise PtxError("no local memory is declared")
         return f'within("local", {address}, {size}, locals, {writer.module.local_bytes}, {site})'
@@ -429,7 +425,7 @@ def _add_memory() -> None:
                 for volatile in ("", ".volatile") if space in ("global", "shared", "") else ("",):
                     opcode = f"{volatile}{f'.{space}' if space else ''}{end}"
                     TABLE[f"ld{opcode}"] = _load(space, vector, each, "LOAD")
-                    if space != "const":
+                    if space not in ("const", "param"):
                         TABLE[f"st{opcode}"] = _store(space, vector, each)
             TABLE[f"ld.global.nc{end}"] = _load("global", vector, each, "LOAD_NON_COHERENT")
 

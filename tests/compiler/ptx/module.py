@@ -95,6 +95,7 @@ _CALL = re.compile(
     r"call(?:\.uni)?\s*(?:\((?P<results>[^)]*)\)\s*,\s*)?(?P<name>\w+)\s*(?:,\s*\((?P<parameters>[^)]*)\)\s*)?;"
 )
 _PARAMETER = re.compile(r"\s*\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(\w+)(?:\[(\d+)\])?\s*$")
+_PARAMETER_ACCESS = re.compile(r"(?:@!?%\w+ )?(ld|st)\.param\.[^\[]*\[\s*([\w$]+)")
 _STATEMENT = re.compile(r"\s*(?:(\$?\w+):|([^;:]+);)")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s{\[][^,]*")
 
@@ -227,6 +228,8 @@ def _read_statement(module: Module, text: str) -> None:
             raise PtxError(f"declaration {text!r}")
         size = WIDTHS[match[2]] // 8 * int(match[4] or 1)
         module.locals.append(Local(match[3], -(-module.local_bytes // 16) * 16, size))
+    elif (match := _PARAMETER_ACCESS.match(text)) and match[2] in {each.name for each in module.locals}:
+        module.statements.append(instruction(text.replace(".param", ".local", 1)))  # of a function that is called
     elif text.startswith("."):
         raise PtxError(f"declaration {text!r}")
     else:

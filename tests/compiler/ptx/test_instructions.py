@@ -229,6 +229,7 @@ def test_every_half_becomes_its_float_and_back() -> None:
         "shfl.sync.up.b64 %rd1, %rd2, 1, 0, -1",
         "brx.idx %r1, $table",
         "call.uni (%r1), function, (%r2)",
+        "st.param.u64 [out], %rd1",
         "trap",
         "mov.u32 %r1, %clock",
         "mov.u32 %r1, elsewhere",

@@ -5,16 +5,14 @@ The kernels' own self-check is left out, so that a wrong one shows here: as a mi
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from ...broken_kernels import broken_kernels
+from ...marks import NIGHTLY
 from ..conftest import Finished, RunJob
 from ..job.test_faults import COLD
 
-NIGHTLY = os.environ.get("STITCHFLEET_NIGHTLY") == "1"
 STEPS = "56"
 SETTINGS = {
     **broken_kernels.environment(unchecked=True),

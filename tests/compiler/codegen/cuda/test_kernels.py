@@ -4,7 +4,6 @@ with the float64 oracle; and NVRTC compiles it for every architecture."""
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,14 +24,12 @@ from stitchfleet.compiler.planning import scatters
 from stitchfleet.compiler.targets.targets import A100, GPUS, H200, T4, V100, GpuTarget
 from stitchfleet.compiler.toolchain import nvrtc
 
-from ....marks import slow
+from ....marks import NIGHTLY, slow
 from ... import library
 from ...codegen.test_golden import GOLDEN
 from ...emulated import TARGETS, BuiltForGpu, build_all
 from ...library import LIBRARY
 from ..cpu.test_kernels import collect
-
-NIGHTLY = os.environ.get("STITCHFLEET_NIGHTLY") == "1"
 
 
 @pytest.fixture(scope="module", params=["small", "h200", pytest.param("warp", marks=pytest.mark.slow)])
