@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..support.sequences import zip_strict
+
 
 @dataclass(frozen=True)
 class Dag:
@@ -77,7 +79,8 @@ def identify(
     deadness predicate). remote: also merge sets that no path connects. part[i]: connected nodes of different parts stay in
     different sets. pays: whether two sets that no path connects should be merged. Raises ValueError if the graph is not acyclic.
     """
-    graph = _ContractedGraph(dag)
+    # The distance between two sets counts all nodes that lead to them; a path between two members has only nodes between members.
+    graph = _ContractedGraph(dag, member if caps.remote_distance is None else None)
     keys: Sequence[Hashable] = key if key is not None else [None] * dag.size
     size = [1] * dag.size
     seeds = [i for i in sorted(range(dag.size), key=lambda i: -graph.rank[i]) if member[i]]
@@ -191,6 +194,7 @@ def _stitch_remotely(
     bound = caps.remote_nodes if caps.remote_nodes is not None else caps.nodes
     depth = graph.depths()
     distance = caps.remote_distance if caps.remote_distance is not None else len(depth)
+    joined_roots = [root for root in graph.roots() if graph.producers[root] or graph.consumers[root]]
     for root in roots:
         for place, host in enumerate(merged):
             if abs(depth[host] - depth[root]) > distance:
@@ -203,7 +207,7 @@ def _stitch_remotely(
                 continue
             joined = below[host] | below[root]
             mask = 1 << host | 1 << root
-            for node in graph.roots():
+            for node in joined_roots:
                 if below[node] & mask:
                     below[node] |= joined | mask
             below[host] = below[root] = joined
@@ -218,9 +222,12 @@ def _stitch_remotely(
 
 
 class _ContractedGraph:
-    """A DAG under contraction, with an order that is kept topological."""
+    """A DAG under contraction, with an order that is kept topological.
 
-    def __init__(self, dag: Dag) -> None:
+    member: if given, edges are kept only if they lie on a path from a member to a member.
+    """
+
+    def __init__(self, dag: Dag, member: Sequence[bool] | None = None) -> None:
         self.producers: list[set[int]] = [set() for _ in range(dag.size)]
         self.consumers: list[set[int]] = [set() for _ in range(dag.size)]
         for producer, consumer in dag.edges:
@@ -230,6 +237,20 @@ class _ContractedGraph:
             self.consumers[producer].add(consumer)
         self.parent = list(range(dag.size))
         self.rank = self._initial_order(dag.size)
+        if member is not None:
+            self._keep_between(member)
+
+    def _keep_between(self, member: Sequence[bool]) -> None:
+        ordered = sorted(range(len(member)), key=self.rank.__getitem__)
+        after, before = list(member), list(member)
+        for node in ordered:
+            after[node] = after[node] or any(after[p] for p in self.producers[node])
+        for node in reversed(ordered):
+            before[node] = before[node] or any(before[c] for c in self.consumers[node])
+        kept = [a and b for a, b in zip_strict(after, before)]
+        for edges in (self.producers, self.consumers):
+            for node, others in enumerate(edges):
+                edges[node] = {other for other in others if kept[other]} if kept[node] else set()
 
     def _initial_order(self, size: int) -> list[int]:
         rank = [-1] * size

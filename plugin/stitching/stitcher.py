@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stitchfleet.telemetry.pod.garbage import not_collected
+
 from ..arms import nested_calls, random_streams, switch
 from ..arms.owner import Owner
 from ..arms.switch import Arm
@@ -106,6 +108,14 @@ class Stitcher:
         program, arm = switch.current() if nested is None else (self._programs.get(nested.program), Arm.STITCHED)
         if program is None:
             return None
+        # TensorFlow and the model's own Python objects are millions, and the rewriting of a large graph makes a million more.
+        with not_collected():
+            return self._rewritten(data, set(preserve), program, arm, nested)
+
+    def _rewritten(
+        self, data: bytes, preserve: set[str], program: Owner, arm: Arm, nested: nested_calls.Mark | None
+    ) -> bytes | None:
+        """The work of `offered` for a graph of `program`. nested: the mark of the call in whose function's body the graph is."""
         from tensorflow.core.framework import graph_pb2
 
         start = time.perf_counter()
@@ -119,9 +129,9 @@ class Stitcher:
         if not program.model:
             program.model = model_fingerprint(graph)
         if nested is None:
-            changed = self._own_graph(graph, set(preserve), program, arm)
+            changed = self._own_graph(graph, preserve, program, arm)
         else:  # the body of a function that the stitched arm calls; it is offered on one of TensorFlow's threads
-            changed = self._stitched_arm(graph, set(preserve), program, nested.function)
+            changed = self._stitched_arm(graph, preserve, program, nested.function)
         self.seconds += time.perf_counter() - start
         return None if changed is None else bytes(changed.SerializeToString())
 

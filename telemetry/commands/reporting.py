@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from ..database import access, partitions, places
 from ..database.errors import DatabaseError
 from ..database.weeks import Week
+from ..pod.garbage import not_collected
 from ..pod.recording import DAY_NS
 from ..reports.configuration import VARIABLE, ConfigurationError, load
 from ..reports.document import FORMATS, document
@@ -24,7 +25,7 @@ from ..reports.formats import CSV_LINES, job_facts, jobs_text, unreadable_words
 from ..reports.printable import printable, write_out
 from ..shipping import shipper
 from ..totals.freezing import SETTLE_DAYS, Frozen, delete_namespace, freeze, prune
-from ..totals.weekly import RevisionError, all_that_is_made_stays, processes, standing
+from ..totals.weekly import RevisionError, processes, standing
 
 MAX_TREND_WEEKS = 520
 
@@ -162,7 +163,7 @@ class ReportCommand:
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from ..reports import page  # noqa: F401  # matplotlib loads faster before a fleet's jobs are in memory
         try:
-            with all_that_is_made_stays(), _reading(arguments.database) as connection:
+            with not_collected(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks, arguments.revision)
                 text = document(connection, fleet, arguments.format, arguments.lines)
         except (DatabaseError, RevisionError) as error:

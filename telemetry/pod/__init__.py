@@ -6,4 +6,5 @@ spool        the files of records: checksummed, bounded, readable after a SIGKIL
 folders      the folder that is used if no setting names another
 wire         the format in which a batch of segments is sent to the ingest server
 background   lowers a helper process's priority below the training
+garbage      Python's collector of cyclic garbage off for a while
 """

@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from ..database import access, places
 from ..database.errors import DatabaseError
 from ..database.weeks import Week
-from ..totals.weekly import RevisionError, all_that_is_made_stays
+from ..pod.garbage import not_collected
+from ..totals.weekly import RevisionError
 from .configuration import ConfigurationError, load
 from .details import detail
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
@@ -48,7 +49,7 @@ def main(words: list[str]) -> int:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         configuration = load(None)
-        with all_that_is_made_stays(), access.open_to_read(places.database_url(None)).connect() as connection:
+        with not_collected(), access.open_to_read(places.database_url(None)).connect() as connection:
             access.check(connection)
             fleet = fleet_report(connection, Week.parse(week), configuration, DEFAULT_TREND_WEEKS, revision)
             sys.stdout.write(document(connection, fleet, format))

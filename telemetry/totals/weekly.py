@@ -17,17 +17,15 @@ a revision.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
-import gc
 import json
 import math
 import re
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -50,6 +48,7 @@ from ..database.models import (
 from ..database.rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
 from ..database.schema import LOSS_EVENT, InvalidRecordError
 from ..database.weeks import Week
+from ..pod.garbage import not_collected
 from ..pod.recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
 from ..pod.spool import AFTER_DEATH
 from ..statistics import savings
@@ -444,7 +443,7 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
         .where(*of_revision, weekly_rollups.c.stands_for_job == 0, weekly_rollups.c.ended_ns.is_not(None))
     )
     found, unreadable = [], 0
-    with all_that_is_made_stays():
+    with not_collected():
         ended: dict[JobKey, list[tuple[int, str]]] = defaultdict(list)
         for *key, phase in connection.execute(others.execution_options(yield_per=ROWS_AT_ONCE)):
             whole = ProcessKey(*key)
@@ -460,19 +459,6 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """Errors that reading an invalid row may raise."""
-
-
-@contextlib.contextmanager
-def all_that_is_made_stays() -> Iterator[None]:
-    """A context in which Python's cyclic garbage collector is off: it would traverse all objects of a large fleet's report
-    again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 STORED = (*COUNTS, "overhead_ns", "ended_ns", "phase", "reason", "fallback", "lost")
