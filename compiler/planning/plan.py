@@ -10,6 +10,7 @@ from functools import cached_property
 from ..ir.graph import Graph
 from ..loops.loops import Buffer, BufferKind
 from ..ops.table import OPS
+from ..passes.transposes_last import transposes_last
 from ..support.sequences import zip_strict
 from ..targets.targets import CPU, Target
 from .access import TraceTooLargeError
@@ -222,7 +223,7 @@ def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
     graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
     RuntimeError if there is still no plan after MAX_REPLANS attempts, TraceTooLargeError if forcing a node does not help."""
-    simple = normalise(single_rows_as_sums(find_scans(normalise(graph), target), target))
+    simple = normalise(single_rows_as_sums(find_scans(transposes_last(normalise(graph)), target), target))
     simple, splits = split_long_rows(simple, target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 
