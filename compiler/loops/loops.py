@@ -12,6 +12,7 @@
              | Collapse name = combine(all lanes of local)
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
              | Product local[offset + n] = sum over k of left * right      a row of a matrix product; left and right are values at k
+             | Turn local[place + i*pitch + j] = buffer[index + i + j*stride]        a part of a buffer, transposed
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Find var = first in [0, extent): test  the first iteration at which a test holds; extent if there is none
@@ -269,6 +270,22 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """`local[place + i * pitch + j] = buffer[index + i + j * stride]` for i in [0, down) and j in [0, along). down None: as many as
+    the group has rows, from `group_first` to `group_last`. Only a CPU's loops have it, for elements of four bytes."""
+
+    local: str
+    place: Index
+    pitch: int
+    buffer: int
+    dtype: DType
+    index: Index
+    stride: int
+    down: int | None
+    along: int
+
+
+@dataclass(frozen=True)
 class Fold:
     """Follows a FOLD loop. If one worker did the whole loop, it does nothing. If several did, `body` computes `results` from two
     workers' accumulators; for each of `locals`, their names are `own` and `others`."""
@@ -306,12 +323,14 @@ class Loop:
 @dataclass(frozen=True)
 class Blocks:
     """Runs `body` for each block of `size` rows between two names that are known at run time, by default the task's first and last
-    row. In `body`, `{name}_first` and `{name}_last` are the block's bounds."""
+    row. In `body`, `{name}_first` and `{name}_last` are the block's bounds. within: if given, a block ends where the next multiple of
+    this number of rows begins."""
 
     size: int
     body: tuple[Statement, ...]
     name: str = "block"
     bounds: tuple[str, str] = ("first_row", "last_row")
+    within: int | None = None
 
 
 @dataclass(frozen=True)
@@ -358,7 +377,9 @@ class Visit:
 
 Search: TypeAlias = "Find | Visit"
 Reduction: TypeAlias = "Combine | Collapse | Scan | Product | Fold"
-Statement: TypeAlias = "Let | LetIndex | Local | Store | Update | Assign | Reduction | Loop | Search | Blocks | If"
+Statement: TypeAlias = (
+    "Let | LetIndex | Local | Store | Update | Assign | Turn | Reduction | Loop | Search | Blocks | If"
+)
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
@@ -515,6 +536,13 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}product{rows} over {term.name} in [0, {term.extent}), {column.name} in [0, {column.extent}):"
             yield from _statements(statement.left, indent + 2)
             yield f"{pad}  {statement.local}[{target}] += {statement.factor} * {value_text(statement.right)}"
+        elif isinstance(statement, Turn):
+            down = "group_last - group_first" if statement.down is None else str(statement.down)
+            yield f"{pad}turn i in [0, {down}), j in [0, {statement.along}):"
+            to, source = (
+                f"{index} + " if index.terms or index.constant else "" for index in (statement.place, statement.index)
+            )
+            yield f"{pad}  {statement.local}[{to}{statement.pitch}*i + j] = b{statement.buffer}[{source}i + {statement.stride}*j]"
         elif isinstance(statement, Fold):
             yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
             yield from _statements(statement.body, indent + 2)
@@ -530,7 +558,8 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{_if(statement.guard).strip()}:"
             yield from _statements(statement.body, indent + 2)
         elif isinstance(statement, Blocks):
-            yield f"{pad}for {statement.name}s of {statement.size} rows in [{', '.join(statement.bounds)}):"
+            within = f" within {statement.within}" if statement.within else ""
+            yield f"{pad}for {statement.name}s of {statement.size} rows{within} in [{', '.join(statement.bounds)}):"
             yield from _statements(statement.body, indent + 2)
         else:
             bounds = f"[{', '.join(statement.bounds)})" if statement.bounds else f"[0, {statement.extent})"

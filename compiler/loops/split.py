@@ -66,7 +66,7 @@ def _part(loop: Loop, first: int, last: int) -> tuple[Loop, ...]:
         loop,
         variable=fewer,
         extent=last - first,
-        body=tuple(_moved(statement, {loop.variable: Index.of_var(fewer) + first}) for statement in part.body),
+        body=tuple(substituted(statement, {loop.variable: Index.of_var(fewer) + first}) for statement in part.body),
     )
     return split_at_guards(moved) or (part,)
 
@@ -75,14 +75,20 @@ def _size(statements: Iterable[Statement]) -> int:
     return sum(1 for _ in loops.walk(statements))
 
 
-def _moved(statement: Statement, values: Mapping[Var, Index]) -> Statement:
-    """The statement with other indices."""
+SUBSTITUTED: Final = (*_KNOWN, Loop, loops.Local, loops.Collapse, loops.Turn)
+"""The statements that `substituted` knows."""
+
+
+def substituted(statement: Statement, values: Mapping[Var, Index]) -> Statement:
+    """The statement, of one of the kinds SUBSTITUTED, with each variable of `values` replaced in its indices."""
 
     def guard(bounds: Guard) -> Guard:
         return tuple(bound.substitute(values) for bound in bounds)
 
     if isinstance(statement, Loop):
-        return replace(statement, body=tuple(_moved(inner, values) for inner in statement.body))
+        return replace(statement, body=tuple(substituted(inner, values) for inner in statement.body))
+    if isinstance(statement, loops.Turn):
+        return replace(statement, index=statement.index.substitute(values), place=statement.place.substitute(values))
     if isinstance(statement, (loops.Store, loops.Combine, loops.Assign)):
         return statement if statement.index is None else replace(statement, index=statement.index.substitute(values))
     if not isinstance(statement, loops.Let):

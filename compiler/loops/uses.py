@@ -57,6 +57,9 @@ def uses(statement: Statement) -> tuple[set[str], set[Var]]:
             names |= set(each.locals)
         elif isinstance(each, loops.If):
             _read_guard(each.guard, variables)
+        elif isinstance(each, loops.Turn):
+            names.add(each.local)
+            variables |= each.place.variables | each.index.variables
         elif isinstance(each, loops.Product):
             names |= {each.local, each.factor}
             variables |= each.offset.variables | each.right.index.variables

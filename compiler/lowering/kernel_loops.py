@@ -27,6 +27,7 @@ from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
 from .transpose import transpose_body
+from .turned_rows import turned_rows
 
 
 def lower(plan: Plan) -> Loops:
@@ -70,7 +71,9 @@ def _lower_nest(plan: Plan, phase_nest: PhaseNest, aliases: dict[Buffer, set[Buf
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
     code = _code(context, execution, body, phase_nest.nest.number, shared)
     family = plan.families.get(phase_nest.nest.number)
-    if execution.rows_together > 1:
+    if execution.turns is not None:
+        code = turned_rows(code, execution.turns)
+    elif execution.rows_together > 1:
         code = products_of_rows(code, execution.rows_together)
     elif execution.numbers_together > 1:
         code = numbers_of_rows(code, execution.numbers_together)

@@ -53,18 +53,18 @@ NAME: Final = "group"
 
 def products_of_rows(code: NestCode, rows: int) -> NestCode:
     """The nest with blocks of `rows` rows, whose matrix products are computed for all rows of a block at once."""
-    place, loop = _loop_over_rows(code)
+    place, loop = loop_over_rows(code)
     return _in_blocks(code, place, _Block(loop, rows, list(_around_products(loop.body))))
 
 
 def numbers_of_rows(code: NestCode, rows: int) -> NestCode:
     """The nest with blocks of `rows` rows. What a row computes of no result of a loop over the row is computed first, for all rows of
     a block as vectors."""
-    place, loop = _loop_over_rows(code)
+    place, loop = loop_over_rows(code)
     return _in_blocks(code, place, _Block(loop, rows, list(_numbers_and_rest(loop.body)), LoopKind.SIMD))
 
 
-def _loop_over_rows(code: NestCode) -> tuple[int, Loop]:
+def loop_over_rows(code: NestCode) -> tuple[int, Loop]:
     """The loop over a task's rows, and its place in the body."""
     ((place, loop),) = (
         (place, each)

@@ -4,7 +4,7 @@
     nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
          ── on a GPU, a tensor is read across memory ────────> TILED_TRANSPOSE
          ── rows are too short for a loop each ──────────────> LANES
-         ── on a CPU, a tensor is read across memory ────────> SQUARES
+         ── on a CPU, a tensor is read across memory ────────> ROWS, blocks of which are copied; SQUARES if they are long
          ── else ────────────────────────────────────────────> ROWS
     the partial results of a nest's tasks ───────────────────> BLOCKS, ONE, COLUMNS
 
@@ -31,7 +31,16 @@ from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest, mapped_roots, within
 from .products import RowProduct, row_products
 from .scatters import scatter_work, searches
-from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
+from .transposes import (
+    BLOCK_ROWS,
+    Placed,
+    TiledTranspose,
+    Turns,
+    order_across_memory,
+    panel_rows_of,
+    tiled_transpose_of,
+    turns_of,
+)
 
 MIN_PARTIAL_NS = 4_000
 """A CPU's task that stores partial results has at least this much work."""
@@ -75,7 +84,7 @@ class Execution:
     the products of a CPU's mode ROWS that are computed by rows; rows_together: the number of rows for which these are computed at
     once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors. busy_rows: the number of rows
     that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the iterations of a loop over the row, if it
-    can (lowering/spread.py)."""
+    can (lowering/spread.py). turns: how a CPU's mode ROWS copies what it reads across memory."""
 
     mode: Mode
     rows: int
@@ -90,6 +99,7 @@ class Execution:
     rows_together: int = 1
     numbers_together: int = 1
     busy_rows: int = 0
+    turns: Turns | None = None
 
     @property
     def tasks(self) -> int:
@@ -128,9 +138,14 @@ def execution_of(
         return Execution(Mode.LANES, family.rows, per_task, cost.one_core_ns / nest.rows * family.elements, partial)
     if lanes:
         return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial)
+    products = row_products(graph, nest, stored, target)
+    turns = turns_of(graph, nest, placed, stored, target) if not products else None
+    if turns is not None:
+        if per_task < nest.rows:
+            per_task = -(-per_task // turns.rows) * turns.rows  # whole blocks
+        return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial, turns=turns)
     order = order_across_memory(graph, nest, placed, stored, target)
     if order is None:
-        products = row_products(graph, nest, stored, target)
         together = rows_together(graph, nest) if products else 1
         if per_task < nest.rows:
             per_task = -(-per_task // together) * together  # whole blocks

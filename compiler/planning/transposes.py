@@ -1,7 +1,8 @@
-"""Nests that compute elements only and read a tensor across memory: neighbours in the tensor belong to different rows of the output.
+"""Nests that read a tensor across memory: neighbours in the tensor belong to different rows of the nest, or are far apart in a row.
 
-    on a CPU   the nest is computed in squares of BLOCK_ROWS rows by BLOCK_ROWS lanes, in the order of neighbours in the tensor,
-    so that a cache line that is read for one row is still cached for the next row
+    on a CPU   a nest that only computes elements is computed in squares of BLOCK_ROWS rows by BLOCK_ROWS lanes, in the order of
+    neighbours in the tensor, so that a cache line that is read for one row is still cached for the next row. If squares do not fit,
+    or the nest reduces, what is read across memory is first copied, transposed (`Turns`; lowering/turned_rows.py)
     on a GPU   elements that are adjacent where they are read are far apart where they are written, so they go through a square of
                shared memory: a group of threads reads the square along the tensor's memory, and writes it along the result's
 
@@ -17,6 +18,7 @@ The square's rows are an odd number of words apart, so that threads that go down
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,13 +33,19 @@ from .placement import Nest, within
 BLOCK_ROWS = 16
 """Rows of a CPU's square: a cache line of floats."""
 SQUARE_LANES = 16
+TURN_BYTES = 32 * 1024
+"""Most bytes that are copied, transposed, for a block of rows. They stay in L1."""
+FEWEST_TURNED = 8
+"""Fewer neighbours or lanes are no square."""
 PANEL_ROWS = 256
 """Rows of a panel: for each group of lanes, all squares of the panel are processed before those of the next group. Measured on a
 Zen 3 (512 KiB of second-level cache), in times of a copy of the same size: 16,384 x 128, 8.5 with panels of 16 rows, 3.0 with 128,
 2.6 with 256, 2.4 with 1024; 2,048 x 512, 4.9, 3.6, 3.5 and 3.3; 1,024 x 1,024, 3.3 to 2.8."""
-PANEL_ROW_BYTES = 4096
-"""The longest rows of a panel. Longer rows, or rows in another order than in memory, are written so far apart that their cache lines
-evict each other: a panel of 128 rows of 32 KiB takes 1.35 times as long as without a panel."""
+PANEL_ROW_BYTES = 512
+"""The longest rows of a panel. Longer rows are written so far apart that their cache lines evict each other. Measured on a Zen 4 (1
+MiB of second-level cache), on one core, with panels and without: rows of 384 bytes, 67 and 119 us; 512 bytes, 202 and 283; 1 KiB, 207
+and 113; 2 KiB, 315 and 118; 4 KiB, 423 and 196. On a Zen 3 rows of 2 KiB were faster with panels (3.5 and 4.9, in times of a copy),
+as those of 4 KiB were (2.8 and 3.3)."""
 CACHE_LINE_ELEMENTS = 16
 """Lanes that are at least this many elements apart use a cache line each."""
 FEWEST_NEIGHBOURS = 4
@@ -45,6 +53,81 @@ FEWEST_NEIGHBOURS = 4
 
 Placed = Sequence[tuple[Segment, RowMap]]
 """Segments of a nest whose results must be stored, with their mappings."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A nest's rows in blocks for which what is read across memory is copied, transposed. rows: of a block; 1 if the neighbours in
+    memory belong to one row. within: a block is within a multiple of so many rows, whose elements are neighbours; None: all are."""
+
+    rows: int
+    within: int | None
+
+
+def turns_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: Target) -> Turns | None:
+    """How a CPU should copy what the nest reads across memory; None if there is nothing or if squares do better. stored: whether the
+    nest reads a node from memory."""
+    if not isinstance(target, CpuTarget):
+        return None
+    fits_squares = order_across_memory(graph, nest, placed, stored, target) is not None
+    runs: set[int] = set()
+    of_row: dict[tuple[int, Index], tuple[int, int]] = {}
+    """Loads whose neighbours are in one row: how many, and the bytes that are copied for each of them."""
+    of_rows: dict[tuple[int, Index], int] = {}
+    """Loads whose neighbours are rows: the bytes that are copied for each row."""
+    for segment, mapping in nest.placed:
+        if segment.kind not in (SegmentKind.VALUE, SegmentKind.REDUCE):
+            return None
+        inner = within(mapping.inner)
+        roots = roots_of(graph, segment, mapping.point(Index.of_var(nest.row), Index.of_var(inner)))
+        for request, flat in trace(graph, roots, stored).loads():
+            run = _across(flat, nest.row, inner)
+            if run is None or request.guard or graph.nodes[request.node].dtype.size_bytes != 4:
+                continue
+            digits = [a for _, a in flat.terms if isinstance(a, Digit) and a.variable == inner]
+            if _is_loop_of_squares(run, digits, inner):
+                continue
+            fits_squares &= [a.extent % SQUARE_LANES for a in digits] == [0]
+            if run.variable == nest.row:
+                runs.add(run.extent)
+                of_rows[request.node, flat] = 4 * math.prod(a.extent for a in digits)
+            else:
+                each = 4 * math.prod(a.extent for a in digits if a.stride < run.stride)
+                of_row[request.node, flat] = (run.extent, each)
+    if fits_squares:
+        return None
+    pays = any(turned_at_once(count, each, TURN_BYTES) for count, each in of_row.values())
+    rows = next((rows for rows in (BLOCK_ROWS, BLOCK_ROWS // 2) if sum(of_rows.values()) * rows <= TURN_BYTES), 1)
+    shortest = min(runs, default=1)
+    if rows == 1 or not runs or any(run % shortest for run in runs):
+        return Turns(1, None) if pays else None
+    return Turns(rows, shortest if shortest < nest.rows else None)
+
+
+def turned_at_once(count: int, each: int, room: int) -> int:
+    """How many of `count` neighbours are copied at once, of `each` bytes, so that they take at most `room` bytes: a divisor of
+    `count`, and at least FEWEST_TURNED; 0 if there is none."""
+    most = min(count, room // each)
+    return next((size for size in range(most, FEWEST_TURNED - 1, -1) if count % size == 0), 0)
+
+
+def _is_loop_of_squares(run: Digit, digits: Sequence[Digit], inner: Var) -> bool:
+    """Whether the neighbours are the iterations of a loop around SQUARE_LANES lanes, which is written in squares as it is."""
+    lanes = [a.extent for a in digits if a.stride == 1]
+    return run.variable == inner and lanes == [run.stride] == [SQUARE_LANES] and run.extent % SQUARE_LANES == 0
+
+
+def _across(flat: Index, row: Var, inner: Var) -> Digit | None:
+    """If the lanes of a row read a cache line each in a tensor whose neighbours are elsewhere: the neighbours' digit, of the row or
+    of the position in it."""
+    digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit)]
+    lanes = [(c, a) for c, a in digits if a.variable == inner and a.stride == 1]
+    side_by_side = [a for c, a in digits if c == 1 and (a.variable == inner or (a.variable == row and a.stride == 1))]
+    if len(lanes) != 1 or len(side_by_side) != 1 or len(digits) != len(flat.terms):
+        return None
+    ((apart, lane),), (run,) = lanes, side_by_side
+    is_square = min(lane.extent, run.extent) >= FEWEST_TURNED
+    return run if apart >= CACHE_LINE_ELEMENTS and is_square else None
 
 
 def order_across_memory(

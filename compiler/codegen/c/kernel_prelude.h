@@ -299,7 +299,7 @@ template <class Op, class T, class Total, bool is_float> struct StitchScan {
 
 /* ---- squares that are transposed --------------------------------------------------------------------------------------------- */
 
-/* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order, and halves are exchanged
+/* to[pitch j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order, and halves are exchanged
  * between rows 8, 4, 2 and 1 apart: one shuffle each, whereas a strided loop has one load per element. */
 #ifdef STITCH_SHUFFLES
 #define STITCH_LIST(...) __VA_ARGS__
@@ -332,7 +332,22 @@ template <class Exchange, int lanes, int apart, class V> STITCH_INLINE void stit
 }
 #endif
 
-template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long long stride, T* to) {
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+/* The same for i, j < 8. */
+template <class T> STITCH_INLINE void stitch_turn_eight(const T* from, long long stride, T* to, long long pitch) {
+  typedef float V __attribute__((vector_size(32)));
+  V row[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + i * stride, sizeof(V));
+  stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
+  stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
+  stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) __builtin_memcpy(to + pitch * i, &row[i], sizeof(V));
+}
+#endif
+
+template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long long stride, T* to, long long pitch = 16) {
 #if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
   typedef float V __attribute__((vector_size(64)));
   V row[16];
@@ -343,26 +358,52 @@ template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long lon
   stitch_exchange<StitchExchange16<V, 2>, 16, 2>(row);
   stitch_exchange<StitchExchange16<V, 1>, 16, 1>(row);
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) __builtin_memcpy(to + 16 * i, &row[i], sizeof(V));
+  for (int i = 0; i < 16; ++i) __builtin_memcpy(to + pitch * i, &row[i], sizeof(V));
 #elif defined(STITCH_SHUFFLES) && defined(__AVX__)
-  typedef float V __attribute__((vector_size(32)));
   for (int part = 0; part < 4; ++part) {
     const int down = part / 2 * 8, right = part % 2 * 8;
-    V row[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + (down + i) * stride + right, sizeof(V));
-    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
-    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
-    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(to + 16 * (right + i) + down, &row[i], sizeof(V));
+    stitch_turn_eight(from + down * stride + right, stride, to + right * pitch + down, pitch);
   }
 #else
   for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 16; ++j) to[16 * j + i] = from[i * stride + j];
+    for (int j = 0; j < 16; ++j) to[pitch * j + i] = from[i * stride + j];
   }
 #endif
 }
+
+#ifndef STITCH_CUDA
+/* to[i pitch + j] = from[i + j stride] for i < down, j < along, elements of four bytes: in squares, of which the last of a side overlaps
+ * the one before it. */
+template <class T>
+static __attribute__((noinline)) void stitch_turn(T* __restrict__ to, long long pitch, const T* __restrict__ from, long long stride,
+                                                  int down, int along) {
+  if (down >= 16 && along >= 16) {
+    for (int left = 0; left < along; left += 16) {
+      const int j = left + 16 < along ? left : along - 16;
+      for (int top = 0; top < down; top += 16) {
+        const int i = top + 16 < down ? top : down - 16;
+        stitch_turn_square(from + i + j * stride, stride, to + i * pitch + j, pitch);
+      }
+    }
+    return;
+  }
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+  if (down >= 8 && along >= 8) {
+    for (int left = 0; left < along; left += 8) {
+      const int j = left + 8 < along ? left : along - 8;
+      for (int top = 0; top < down; top += 8) {
+        const int i = top + 8 < down ? top : down - 8;
+        stitch_turn_eight(from + i + j * stride, stride, to + i * pitch + j, pitch);
+      }
+    }
+    return;
+  }
+#endif
+  for (int j = 0; j < along; ++j) {
+    for (int i = 0; i < down; ++i) to[i * pitch + j] = from[i + j * stride];
+  }
+}
+#endif
 
 /* ---- rounding, order and conversion ----------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@ from ...ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
 from ...loops.loops import Loop
 
 INT_LIMIT = 1 << 31
-ROW_VARIABLES = ("r", "task", "block", "block_first")
+ROW_VARIABLES = ("r", "task", "block", "block_first", "group_first")
 
 
 def index_text(index: Index) -> str:

@@ -78,8 +78,15 @@ class Writer:
             size, (first, last) = statement.size, statement.bounds
             here, end = f"{statement.name}_first", f"{statement.name}_last"
             ctype = self.row_type
-            yield f"{pad}for ({ctype} {here} = {first}; {here} < {last}; {here} += {size}) {{"
-            yield f"{pad}  const {ctype} {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
+            step = f"{here} = {end}" if statement.within else f"{here} += {size}"
+            outside = f", {end} = {first}" if statement.within else ""
+            yield f"{pad}for ({ctype} {here} = {first}{outside}; {here} < {last}; {step}) {{"
+            if statement.within:
+                wrap = f"{here} - {here} % {statement.within} + {statement.within}"
+                yield f"{pad}  {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
+                yield f"{pad}  if ({end} > {wrap}) {end} = {wrap};"
+            else:
+                yield f"{pad}  const {ctype} {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
             yield from self.body(statement.body, indent + 1)
             yield pad + "}"
         elif isinstance(statement, loops.If):

@@ -79,6 +79,11 @@ class CpuWriter(Writer):
             yield from self._scan(statement, pad)
         elif isinstance(statement, loops.Product):
             yield from self._product(statement, pad)
+        elif isinstance(statement, loops.Turn):
+            down = "(int)(group_last - group_first)" if statement.down is None else str(statement.down)
+            to = f"{statement.local} + ({index_text(statement.place)}), {statement.pitch}"
+            source = f"b{statement.buffer} + ({index_text(statement.index)}), {statement.stride}ll"
+            yield f"{pad}stitch_turn({to}, {source}, {down}, {statement.along});"
         elif isinstance(statement, loops.Fold):
             return  # one worker runs the whole loop
         elif isinstance(statement, Loop):

@@ -67,8 +67,8 @@ def test_squares_of_many_short_rows_are_taken_lanes_by_lanes() -> None:
     found = text((64, 128, 128), 1, 2, 0)
     assert "panel_first += 256" in found
     assert found.index("panel_first += 256") < found.index("k64_16 < 4") < found.index("block_first = panel_first")
-    assert "panel" in text((1024, 2, 128), 1, 2, 0)
-    assert "panel" not in text((2048, 2, 128), 1, 2, 0)  # rows of 8 KiB
+    assert "panel" in text((128, 2, 128), 1, 2, 0)
+    assert "panel" not in text((256, 2, 128), 1, 2, 0)  # rows of 1 KiB
     assert "panel" not in text((64, 128, 128), 2, 1, 0)  # neighbours are 128 rows apart
     assert "panel" not in text((16, 64, 64), 1, 2, 0)  # all lanes of a row at once
 

@@ -18,44 +18,41 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
-  for (long long panel_first = first_row; panel_first < last_row; panel_first += 256) {
-    const long long panel_last = panel_first + 256 < last_row ? panel_first + 256 : last_row;
+  for (long long block_first = first_row; block_first < last_row; block_first += 16) {
+    const long long block_last = block_first + 16 < last_row ? block_first + 16 : last_row;
     for (int k1024_16 = 0; k1024_16 < 64; ++k1024_16) {
-      for (long long block_first = panel_first; block_first < panel_last; block_first += 16) {
-        const long long block_last = block_first + 16 < panel_last ? block_first + 16 : panel_last;
-          if (block_last - block_first == 16) {
-            __attribute__((aligned(64))) float t1_turned[256];
-            {
-              const long long r = block_first;
-              const int k1024_1 = 0;
-              stitch_turn_square(&b0[k1024_16 * 4096 + k1024_1 * 256 + r], 256ll, t1_turned);
-            }
-            for (long long r = block_first; r < block_first + 16; ++r) {
-              const float t2 = b1[r];
-              #pragma omp simd
-              for (int k1024_1 = 0; k1024_1 < 16; ++k1024_1) {
-                const long long place = (r - block_first) * 16 + k1024_1;
-                const float t1 = t1_turned[place];
-                const float t3 = (t1 + t2);
-                const float t4 = b2[k1024_16 * 16 + k1024_1];
-                const float t5 = (t3 * t4);
-                b3[r * 1024 + k1024_16 * 16 + k1024_1] = t5;
-              }
-            }
-          } else {
-            for (long long r = block_first; r < block_last; ++r) {
-              const float t2 = b1[r];
-              #pragma omp simd
-              for (int k1024_1 = 0; k1024_1 < 16; ++k1024_1) {
-                const float t1 = b0[k1024_16 * 4096 + k1024_1 * 256 + r];
-                const float t3 = (t1 + t2);
-                const float t4 = b2[k1024_16 * 16 + k1024_1];
-                const float t5 = (t3 * t4);
-                b3[r * 1024 + k1024_16 * 16 + k1024_1] = t5;
-              }
+        if (block_last - block_first == 16) {
+          __attribute__((aligned(64))) float t1_turned[256];
+          {
+            const long long r = block_first;
+            const int k1024_1 = 0;
+            stitch_turn_square(&b0[k1024_16 * 4096 + k1024_1 * 256 + r], 256ll, t1_turned);
+          }
+          for (long long r = block_first; r < block_first + 16; ++r) {
+            const float t2 = b1[r];
+            #pragma omp simd
+            for (int k1024_1 = 0; k1024_1 < 16; ++k1024_1) {
+              const long long place = (r - block_first) * 16 + k1024_1;
+              const float t1 = t1_turned[place];
+              const float t3 = (t1 + t2);
+              const float t4 = b2[k1024_16 * 16 + k1024_1];
+              const float t5 = (t3 * t4);
+              b3[r * 1024 + k1024_16 * 16 + k1024_1] = t5;
             }
           }
-      }
+        } else {
+          for (long long r = block_first; r < block_last; ++r) {
+            const float t2 = b1[r];
+            #pragma omp simd
+            for (int k1024_1 = 0; k1024_1 < 16; ++k1024_1) {
+              const float t1 = b0[k1024_16 * 4096 + k1024_1 * 256 + r];
+              const float t3 = (t1 + t2);
+              const float t4 = b2[k1024_16 * 16 + k1024_1];
+              const float t5 = (t3 * t4);
+              b3[r * 1024 + k1024_16 * 16 + k1024_1] = t5;
+            }
+          }
+        }
     }
   }
 }
