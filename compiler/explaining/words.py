@@ -74,6 +74,10 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
         yield f"    the device wants {execution.busy_rows} rows: if a loop over the row allows, its iterations become rows"
     if execution.rows_together > 1:
         yield f"    matrix products of {execution.rows_together} rows at once: a right factor is loaded once for all of them"
+    if execution.turns is not None and execution.turns.rows > 1:
+        yield f"    what is read across memory is copied, transposed, for {execution.turns.rows} rows at once"
+    elif execution.turns is not None:
+        yield "    what is read across memory is copied, transposed, before the loop that reads it"
     if execution.numbers_together > 1:
         yield f"    what is expensive and the same for all of a row is computed for {execution.numbers_together} rows at once"
     for segment, mapping in nest.placed:

@@ -13,6 +13,7 @@ from ..ops.propagation import Apply, ElementAnswer, ElementRequest, FromIndex, L
 from ..ops.table import OPS, Cost
 from ..planning.access import Trace, trace
 from ..planning.cost import light_ops
+from ..planning.groups import LONG_INSTRUCTIONS
 from ..targets.targets import GpuTarget, Target
 from .context import Context
 from .passes import RowSplit
@@ -23,8 +24,6 @@ MOST_ELEMENTS = 4096
 MOST_VECTORS = 4
 FEWEST_USES = 4
 """If each element is used less often in a task, filling the vector does not pay."""
-LONG_INSTRUCTIONS = ("divide", "remainder", "sqrt", "rsqrt")
-"""Ops that are light to the planner, but that occupy the processor as long as five to ten additions, as a rounding to bf16 does."""
 
 
 def _is_slow(node: Node, target: Target) -> bool:

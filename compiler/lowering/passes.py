@@ -75,17 +75,25 @@ def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
 
 
 def assign_passes(context: Context) -> list[list[Member]]:
-    """The nest's segments by pass. A segment runs in the pass after the last of those whose row results it reads."""
+    """The nest's segments by pass. A segment runs in the pass after the last of those whose row results it reads, and of those that
+    compute vectors for it in shorter loops."""
     pass_of: dict[int, int] = {}
+    vectors: dict[int, tuple[int, int]] = {}  # by node, the pass that computes a row's slice of it, and its elements
     passes: list[list[Member]] = []
     row = Index.of_var(context.row)
     for segment, mapping in context.placed():
         roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
         steps = trace(context.graph, roots, context.stored)
         number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
+        for request in steps.steps:
+            made, elements = vectors.get(request.node, (0, 0))
+            if 1 < elements < mapping.inner:
+                number = max(number, made + 1)
         if segment.kind is SegmentKind.REDUCE:
             for node in segment.nodes:
                 pass_of[node] = number
+        else:
+            vectors[segment.node] = (number, mapping.inner)
         while len(passes) <= number:
             passes.append([])
         passes[number].append(Member(segment, mapping, number))

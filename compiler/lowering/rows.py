@@ -30,6 +30,7 @@ from ..planning.mapping import (
     spans_rows,
 )
 from ..planning.placement import within
+from ..planning.schemes import Scheme
 from ..planning.transposes import BLOCK_ROWS, SQUARE_LANES
 from ..support.divisors import divisor_near
 from ..support.sequences import zip_strict
@@ -197,10 +198,13 @@ class RowLowering:
                     visits.append(SegmentVisit(number, roots, self._tracer(roots), inner, split.size, buffer))
         splits = [self._split_of(member) for members in passes for member in members]
         variables = frozenset(variable for split in splits for variable, _ in split.variables)
-        plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile)
+        plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile, self._is_wanted)
 
     def _tracer(self, roots: tuple[ElementRequest, ...]) -> Callable[[Tiles], Trace]:
         return lambda tiles: trace(self.graph, roots, self.context.stored, tiles)
+
+    def _is_wanted(self, node: int) -> bool:
+        return self.context.plan.scheme_of(node).scheme is Scheme.REGIONAL
 
     def _declare_tile(self, node: int, size: int) -> str:
         name = self.emitter.fresh("tile")

@@ -14,10 +14,9 @@ from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear
 from ..ops.propagation import Apply, Choose, ElementRequest, sources
 from ..planning.access import Trace
+from ..planning.groups import KEEP_LIGHT_OPS
 from ..targets.targets import Target
 from .context import slice_cost
-
-KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to L1 and a load from it
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,11 @@ def plan_tiles(
     loop_variables: frozenset[Var],
     target: Target,
     declare: Callable[[int, int], str],
+    wanted: Callable[[int], bool],
 ) -> None:
     """Decides which nodes are kept (at most `target.tile_bytes` in tiles), and enters them in `tiles.kept`. `visits`: in the order of
-    the passes. `declare(node, size)` declares a local array for a node and returns its name."""
+    the passes. `declare(node, size)` declares a local array for a node and returns its name. wanted: whether the plan wants a node
+    kept."""
     made: set[int] = set()
     outputs: dict[int, int] = {}
     budget = target.tile_bytes
@@ -93,7 +94,7 @@ def plan_tiles(
         steps = visit.steps(tiles)
         for request in _frontier(tiles, steps, visit.roots, made, loop_variables):
             light, expensive = slice_cost(tiles.graph, request, steps, set(), target)
-            if not expensive and light < KEEP_LIGHT_OPS:
+            if not expensive and light < KEEP_LIGHT_OPS and not wanted(request.node):
                 continue
             node, size = request.node, tiles.slice_size(request.node)
             assert size is not None

@@ -36,6 +36,10 @@ SEVERAL_TIMES: Final = 2
 STORING: Final = 8
 """Light ops on an element, times readings, from which storing it pays. Measured on a Zen 4: a normalization with Relu, 7 ops on
 each of a million elements, read 2.25 times by a pooling, took 580 us with both in one nest and 280 us with the Relu in memory."""
+LONG_INSTRUCTIONS: Final = ("divide", "remainder", "sqrt", "rsqrt")
+"""Ops that are light to the planner, but that occupy the processor as long as five to ten additions, as a rounding to bf16 does."""
+KEEP_LIGHT_OPS: Final = 6
+"""Recomputing this many light ops takes longer than a store to L1 and a load from it."""
 EXPENSIVE: Final = 20
 """Light ops that an expensive one takes as long as."""
 LARGE: Final = 1024
@@ -67,6 +71,8 @@ class Candidate:
     reason: str
     cuts: bool
     apart: bool = False  # its readers must read it from memory, because inlining it would multiply its work
+    by_rows: bool = False  # although it is apart, the nest that computes it may keep its slice of a row for them
+    is_long: bool = False  # computing an element again would take longer than reading it back from a row's slice
 
 
 def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
@@ -87,7 +93,9 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
         elif node.op == "concatenate" and len(node.operands) >= MANY_PARTS and _is_repeated(graph, users, i):
             found[i] = Candidate(f"it joins {len(node.operands)} tensors and is broadcast", True, apart=True)
         elif i in often:
-            found[i] = Candidate(f"it is read at several places, and takes {often[i]} ops", True, apart=True)
+            reason = f"it is read at several places, and takes {often[i]} ops"
+            again, _ = _cost_of(graph, i, {*wanted, *factors, *often} - {i}, of_long=KEEP_LIGHT_OPS)
+            found[i] = Candidate(reason, True, apart=True, by_rows=True, is_long=again >= KEEP_LIGHT_OPS)
         elif i in factors:
             found[i] = Candidate("each row of a matrix product reads all of it", True, apart=True)
         elif i in wanted:
@@ -181,9 +189,10 @@ def _innermost(shape: Shape) -> int:
     return max((i for i, extent in enumerate(shape) if extent > 1), default=-1)
 
 
-def _cost_of(graph: Graph, i: int, known: Collection[int]) -> tuple[int, set[int]]:
+def _cost_of(graph: Graph, i: int, known: Collection[int], of_long: int = 1) -> tuple[int, set[int]]:
     """How many light ops computing an element of node i takes, and the nodes whose elements it is computed from. known: nodes whose
-    values are there. What has far fewer elements is computed once for many of the node's."""
+    values are there. of_long: what one of LONG_INSTRUCTIONS counts. What has far fewer elements is computed once for many of the
+    node's."""
     cost, waiting, seen, sources = 0, [i], {i}, set()
     while waiting:
         current = waiting.pop()
@@ -192,7 +201,8 @@ def _cost_of(graph: Graph, i: int, known: Collection[int]) -> tuple[int, set[int
         if current in known or is_small or OPS[node.op].cost not in (*ELEMENTWISE, Cost.MOVEMENT):
             sources.add(current)
             continue
-        cost += {Cost.LIGHT: 1, Cost.EXPENSIVE: EXPENSIVE, Cost.MOVEMENT: 0}[OPS[node.op].cost]
+        light = of_long if node.op in LONG_INSTRUCTIONS else 1
+        cost += {Cost.LIGHT: light, Cost.EXPENSIVE: EXPENSIVE, Cost.MOVEMENT: 0}[OPS[node.op].cost]
         waiting += [operand for operand in node.operands if operand not in seen]
         seen.update(node.operands)
     return cost, sources

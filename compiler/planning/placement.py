@@ -20,7 +20,7 @@ from ..ir.graph import Graph
 from ..ir.index_maps import Guard, Index, Var, linear, unravel
 from ..ops.propagation import ElementRequest
 from ..ops.table import OPS, Cost
-from ..targets.targets import GpuTarget, Target
+from ..targets.targets import CpuTarget, GpuTarget, Target
 from .access import Trace, trace
 from .groups import Candidate, Group, carriers
 from .mapping import (
@@ -45,6 +45,9 @@ WITHIN = "k"
 SOFT_LIGHT_OPS = 8  # another nest recomputes a light output of at most this many ops rather than wait for it
 SMALL_WORK = 1 << 15  # a segment with fewer elements may join a nest of few rows
 ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that always have a nest of their own
+KEPT_SHARE = (
+    8  # a row's slice of a value that its later passes read often takes at most this part of the room for tiles
+)
 MAX_STREAMS = 24  # with more tensors in a nest, sharing a parameter is no reason to join it
 
 
@@ -225,7 +228,7 @@ class Placer:
         alone = next((placed.kind for placed, _ in nest.placed if placed.kind in ALONE), None)
         if alone is not None:
             return f"a {alone.value} runs alone"
-        apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
+        apart = {i for i in nest.computes() if i in self.candidates and self._is_apart(i, nest)}
         stored = self._stored(nest, segment)
         steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
         if apart & {request.node for request, _ in steps.loads()}:
@@ -242,6 +245,12 @@ class Placer:
         if mapping is None:
             return reason
         return self._accept(segment, nest, mapping, reason, stored)
+
+    def _is_apart(self, node: int, nest: Nest) -> bool:
+        """Whether what the nest computes of a candidate must be read from memory, by another nest, rather than be kept for a row."""
+        candidate = self.candidates[node]
+        kept = self.graph.nodes[node].size_bytes // nest.rows <= self.target.tile_bytes // KEPT_SHARE
+        return candidate.apart and not (candidate.by_rows and kept and isinstance(self.target, CpuTarget))
 
     def _own_rows(self, segment: Segment, steps: Trace) -> int:
         return choose(self.graph, segment, steps, self.target).rows
@@ -436,6 +445,9 @@ class Placer:
             return OpScheme(node, Scheme.GLOBAL, f"it is updated in place, in memory; {why}")
         if node in self.reductions:
             return OpScheme(node, Scheme.REGIONAL, f"row r of it is complete when row r has been read; {why}")
+        is_vector = self.graph.nodes[node].element_count > self.nest_of[node].rows
+        if self.candidates[node].is_long and is_vector:
+            return OpScheme(node, Scheme.REGIONAL, f"its slice is kept for the row's later passes; {why}")
         return OpScheme(node, Scheme.LOCAL, f"its readers are in the same nest; {why}")
 
 

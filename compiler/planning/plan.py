@@ -126,11 +126,14 @@ class Plan:
         )
 
     def stored_of(self, nest: Nest) -> tuple[tuple[Segment, RowMap], ...]:
-        """The nest's segments whose results must be stored; the others are computed where they are read."""
+        """The nest's segments whose results must be stored, or kept for later passes over the row; the others are computed where they
+        are read."""
         return tuple(
             (segment, mapping)
             for segment, mapping in nest.placed
-            if segment.kind is not SegmentKind.VALUE or self.memory_of(segment.node)
+            if segment.kind is not SegmentKind.VALUE
+            or self.memory_of(segment.node)
+            or self.scheme_of(segment.node).scheme is Scheme.REGIONAL
         )
 
     @cached_property

@@ -142,6 +142,18 @@ def layer_norm(rows: int, length: int) -> Graph:
     return m.done(y, mean, scale)
 
 
+def middle_norm(outer: int, length: int, inner: int) -> Graph:
+    """Normalized along the middle dimension, as an image over its positions: each row has a vector of means and one of scales."""
+    m = Maker("middle_norm")
+    x = m.parameter(outer, length, inner)
+    shape = m.shape(x)
+    mean = m.scaled(m.reduce(x, 1), 1 / length)
+    centred = m.op("subtract", x, m.spread(mean, shape, 0, 2))
+    variance = m.scaled(m.reduce(m.op("multiply", centred, centred), 1), 1 / length)
+    scale = m.op("rsqrt", m.shifted(variance, 1e-5))
+    return m.done(m.op("multiply", centred, m.spread(scale, shape, 0, 2)))
+
+
 def layer_norm_gradient(rows: int, length: int) -> Graph:
     """Outputs: gradients of x, gamma and beta: row reduces and column reduces of the same tensors."""
     m, shape = Maker("layer_norm_gradient"), (rows, length)
@@ -564,6 +576,7 @@ def batch_of_products(batch: int, rows: int, terms: int, columns: int) -> Graph:
 
 
 LIBRARY: Mapping[str, Callable[[], Graph]] = {
+    "middle_norm": lambda: middle_norm(9, 33, 130),
     "softmax": lambda: softmax(65, 128),
     "softmax_odd": lambda: softmax(37, 45),
     "turned_and_summed": lambda: turned_and_summed(2, 5, 11, 17),

@@ -38,6 +38,7 @@ from ..library import (
     layer_norm,
     layer_norm_gradient,
     masked_softmax,
+    middle_norm,
     row_times_matrix,
     running_sum,
     softmax,
@@ -98,6 +99,21 @@ def test_batch_norm_passes_over_its_input_three_times() -> None:
     assert len(reading) == 3
     assert all(mapping.parts[0].row_stride is None for nest in reading for _, mapping in nest.placed)
     assert intermediates(plan) < 50_000
+
+
+def test_a_norm_along_a_middle_dimension_reads_its_input_in_one_nest() -> None:
+    """Of what a row's later passes read often, a vector is kept if it takes a long instruction, and computed again if it is light."""
+    plan = plan_graph(middle_norm(32, 128, 256))
+    assert len(plan.nests) == 1
+    assert intermediates(plan) == 0
+    text = str(lower(plan))
+    assert text.count("rsqrt(") == 1
+    assert text.index("rsqrt(") < text.index("tile1[k256_1] = ")
+    (scale,) = (i for i, node in enumerate(plan.graph.nodes) if node.op == "rsqrt")
+    assert plan.scheme_of(scale).scheme is Scheme.REGIONAL
+    mean = next(i for i, node in enumerate(plan.graph.nodes) if node.op == "multiply")
+    assert plan.scheme_of(mean).scheme is Scheme.LOCAL
+    assert len(plan_graph(middle_norm(32, 16, 8192)).nests) > 1  # too long to keep for a row
 
 
 def test_an_expensive_column_is_computed_once() -> None:
