@@ -44,6 +44,7 @@ EXPENSIVE: Final = 20
 """Light ops that an expensive one takes as long as."""
 LARGE: Final = 1024
 """Elements of a tensor that is not computed once for all rows."""
+_ELSEWHERE: Final = ("patches", "reduce_window", "pad")
 _IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
@@ -95,7 +96,8 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
         elif i in often:
             reason = f"it is read at several places, and takes {often[i]} ops"
             again, _ = _cost_of(graph, i, {*wanted, *factors, *often} - {i}, of_long=KEEP_LIGHT_OPS)
-            found[i] = Candidate(reason, True, apart=True, by_rows=True, is_long=again >= KEEP_LIGHT_OPS)
+            spread = not any(user.op in _ELSEWHERE for _, user in _readings(graph, users, i, _MOVING))
+            found[i] = Candidate(reason, True, apart=True, by_rows=spread, is_long=again >= KEEP_LIGHT_OPS)
         elif i in factors:
             found[i] = Candidate("each row of a matrix product reads all of it", True, apart=True)
         elif i in wanted:

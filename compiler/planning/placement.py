@@ -228,11 +228,14 @@ class Placer:
         alone = next((placed.kind for placed, _ in nest.placed if placed.kind in ALONE), None)
         if alone is not None:
             return f"a {alone.value} runs alone"
-        apart = {i for i in nest.computes() if i in self.candidates and self._is_apart(i, nest)}
+        apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
         stored = self._stored(nest, segment)
         steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
-        if apart & {request.node for request, _ in steps.loads()}:
+        made = apart & {request.node for request, _ in steps.loads()}
+        if made and not (self._reads_again(segment, nest, steps) and all(self._keeps(node, nest) for node in made)):
             return "it would read from memory what the nest itself computes"
+        if made:
+            steps = trace(self.graph, self._space_roots(segment), stored)
         for request, _ in steps.loads():
             source = request.node
             if source in self.hard and self.nest_of.get(source) is not nest and self.ready[source] >= nest.level:
@@ -246,11 +249,29 @@ class Placer:
             return reason
         return self._accept(segment, nest, mapping, reason, stored)
 
-    def _is_apart(self, node: int, nest: Nest) -> bool:
-        """Whether what the nest computes of a candidate must be read from memory, by another nest, rather than be kept for a row."""
-        candidate = self.candidates[node]
+    def _reads_again(self, segment: Segment, nest: Nest, steps: Trace) -> bool:
+        """Whether a segment reads each element of a tensor that the nest reads anyway: then its row is still in the cache."""
+        return any(
+            request.node in nest.reads and self.graph.nodes[request.node].element_count == segment.size
+            for request, _ in steps.loads()
+        )
+
+    def _keeps(self, node: int, nest: Nest) -> bool:
+        """Whether a nest can keep, for a row, what it computes of the row's own reductions in `node`."""
         kept = self.graph.nodes[node].size_bytes // nest.rows <= self.target.tile_bytes // KEPT_SHARE
-        return candidate.apart and not (candidate.by_rows and kept and isinstance(self.target, CpuTarget))
+        if not (self.candidates[node].by_rows and kept and isinstance(self.target, CpuTarget)):
+            return False
+        waiting, seen = [node], {node}
+        while waiting:
+            current = waiting.pop()
+            if current in self.reductions:
+                if self.nest_of[current] is nest and self.graph.nodes[current].op == "reduce":
+                    return True
+                continue
+            fresh = [operand for operand in self.graph.nodes[current].operands if operand not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return False
 
     def _own_rows(self, segment: Segment, steps: Trace) -> int:
         return choose(self.graph, segment, steps, self.target).rows
