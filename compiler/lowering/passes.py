@@ -10,6 +10,7 @@ from ..ops.propagation import Choose, ElementRequest, FromIndex, LoadOwn
 from ..planning.access import Trace, trace
 from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
 from ..planning.placement import within
+from ..planning.schemes import Scheme
 from ..support.sequences import pairwise
 from .context import Context
 
@@ -75,25 +76,22 @@ def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
 
 
 def assign_passes(context: Context) -> list[list[Member]]:
-    """The nest's segments by pass. A segment runs in the pass after the last of those whose row results it reads, and of those that
-    compute vectors for it in shorter loops."""
+    """The nest's segments by pass. A segment runs in the pass after the last of those whose row results it reads, or whose slice is
+    kept for it."""
     pass_of: dict[int, int] = {}
-    vectors: dict[int, tuple[int, int]] = {}  # by node, the pass that computes a row's slice of it, and its elements
+    kept: dict[int, int] = {}  # by node whose slice is kept for later passes, the pass that computes it
     passes: list[list[Member]] = []
     row = Index.of_var(context.row)
     for segment, mapping in context.placed():
         roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
         steps = trace(context.graph, roots, context.stored)
         number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
-        for request in steps.steps:
-            made, elements = vectors.get(request.node, (0, 0))
-            if 1 < elements < mapping.inner:
-                number = max(number, made + 1)
+        number = max([number, *(kept[r.node] + 1 for r in steps.steps if r.node in kept and r.node != segment.node)])
         if segment.kind is SegmentKind.REDUCE:
             for node in segment.nodes:
                 pass_of[node] = number
-        else:
-            vectors[segment.node] = (number, mapping.inner)
+        elif context.plan.scheme_of(segment.node).scheme is Scheme.REGIONAL:
+            kept[segment.node] = number
         while len(passes) <= number:
             passes.append([])
         passes[number].append(Member(segment, mapping, number))
