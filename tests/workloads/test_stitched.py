@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ pytestmark = pytest.mark.slow
 COMPARED_STEPS = 120
 """From the first loss that is not the plain one's bit for bit, that is, from where kernels run. Many more cannot be compared: one
 unit in the last place of the learning rate alone changes the session's losses by 1% after 400 steps."""
+LATEST_FIRST_STEP = 400
+"""Losses of later steps are not compared: whatever its kernels, a session parts from itself there. Plain, nudged by one unit in the
+last place at step 100, is off by 1e-6 at step 742, by 1e-3 at step 835, and by 20% at step 1,000."""
 DRIFT = 1e-3
 """Largest relative difference of a loss: the guard's tolerances, summed up over the steps by training itself."""
 STATES = Path(__file__).with_name("states.py")
@@ -68,7 +72,8 @@ def stitch_case(cache: Path, mark: str, tmp_path: Path, monkeypatch: pytest.Monk
         workload = Workload("case", SCRIPTS / case.script, tuple(shlex.split(case.arguments)))
         if states:
             workload = Workload("case", STATES, ("--write", str(states), *case.words))
-        runner = Runner(CONTESTANTS["stitched"], workload, mark, tmp_path)
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        runner = Runner(CONTESTANTS["stitched"], workload, mark, folder)
         runner.start((), cache)
         _until(lambda: runner.last_step >= 20, runner)
         deadline = time.monotonic() + 3600.0
@@ -191,8 +196,11 @@ def test_a_job_in_mixed_precision_is_stitched_with_its_dropout(stitch_case: Stit
 def test_a_stitched_workload_computes_what_the_plain_one_does(
     name: str, stitch_case: StitchCase, run_case: RunCase
 ) -> None:
-    outcome = stitch_case(CASES[name])
-    main = assert_stitched(outcome)
+    for _ in range(3):  # on a busy machine kernels come late the first time; then they are kept
+        outcome = stitch_case(CASES[name])
+        main = assert_stitched(outcome)
+        if main["stitched_from_step"] <= LATEST_FIRST_STEP:
+            break
     plain = run_case(CASES[name], len(outcome.losses)).losses
     first = next((k for k, (ours, theirs) in enumerate(zip(outcome.losses, plain)) if ours != theirs), 0)
     last = min(first + COMPARED_STEPS, len(plain))
