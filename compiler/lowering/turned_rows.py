@@ -27,7 +27,15 @@ from ..ir.index_maps import ZERO, Digit, Index, Var
 from ..loops import loops
 from ..loops.loops import Blocks, Let, Load, LoadLocal, Local, Loop, NestCode, Statement, Turn
 from ..loops.split import SUBSTITUTED, substituted
-from ..planning.transposes import CACHE_LINE_ELEMENTS, FEWEST_TURNED, SQUARE_LANES, TURN_BYTES, Turns, turned_at_once
+from ..planning.transposes import (
+    CACHE_LINE_ELEMENTS,
+    FEWEST_TURNED,
+    SQUARE_LANES,
+    TURN_BYTES,
+    TURNED_BYTES,
+    Turns,
+    turned_at_once,
+)
 from .row_blocks import NAME, loop_over_rows
 
 
@@ -108,6 +116,8 @@ class _Turning:
             terms.setdefault(atom.variable, []).append((coefficient, atom))
         inside = tuple(loop for loop in around if loop.variable in terms)
         if load.guard or load.buffer in self._unsteady or load.index.low < 0 or not inside:
+            return
+        if load.dtype.size_bytes != TURNED_BYTES:
             return
         if inside[-1] is not around[-1] or terms.keys() - {self._row, *(loop.variable for loop in inside)}:
             return

@@ -35,6 +35,8 @@ BLOCK_ROWS = 16
 SQUARE_LANES = 16
 TURN_BYTES = 32 * 1024
 """Most bytes that are copied, transposed, for a block of rows. They stay in L1."""
+TURNED_BYTES = 4
+"""Size of the elements that squares are made for."""
 FEWEST_TURNED = 8
 """Fewer neighbours or lanes are no square."""
 PANEL_ROWS = 256
@@ -82,7 +84,7 @@ def turns_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], b
         roots = roots_of(graph, segment, mapping.point(Index.of_var(nest.row), Index.of_var(inner)))
         for request, flat in trace(graph, roots, stored).loads():
             run = _across(flat, nest.row, inner)
-            if run is None or request.guard or graph.nodes[request.node].dtype.size_bytes != 4:
+            if run is None or request.guard or graph.nodes[request.node].dtype.size_bytes != TURNED_BYTES:
                 continue
             digits = [a for _, a in flat.terms if isinstance(a, Digit) and a.variable == inner]
             if _is_loop_of_squares(run, digits, inner):
@@ -90,9 +92,9 @@ def turns_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], b
             fits_squares &= [a.extent % SQUARE_LANES for a in digits] == [0]
             if run.variable == nest.row:
                 runs.add(run.extent)
-                of_rows[request.node, flat] = 4 * math.prod(a.extent for a in digits)
+                of_rows[request.node, flat] = TURNED_BYTES * math.prod(a.extent for a in digits)
             else:
-                each = 4 * math.prod(a.extent for a in digits if a.stride < run.stride)
+                each = TURNED_BYTES * math.prod(a.extent for a in digits if a.stride < run.stride)
                 of_row[request.node, flat] = (run.extent, each)
     if fits_squares:
         return None

@@ -377,6 +377,7 @@ template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long lon
 template <class T>
 static __attribute__((noinline)) void stitch_turn(T* __restrict__ to, long long pitch, const T* __restrict__ from, long long stride,
                                                   int down, int along) {
+  static_assert(sizeof(T) == 4, "squares are of elements of four bytes");
   if (down >= 16 && along >= 16) {
     for (int left = 0; left < along; left += 16) {
       const int j = left + 16 < along ? left : along - 16;

@@ -58,6 +58,17 @@ def transposed_result(shape: tuple[int, ...], permutation: tuple[int, ...]) -> G
     return m.done(m.op("transpose", m.op("multiply", x, m.spread(scale, shape, 0, 1)), permutation=permutation))
 
 
+def of_all_sizes(shape: tuple[int, ...], permutation: tuple[int, ...]) -> Graph:
+    """The sum of what a condition chooses of f32 and of f64, all three transposed beside a tensor that is not."""
+    m = Maker(f"sizes_{'x'.join(map(str, shape))}_{''.join(map(str, permutation))}")
+    dtypes = (DType.PRED, DType.F32, DType.F64)
+    which, small, large = (
+        m.op("transpose", m.parameter(*shape, dtype=dtype), permutation=permutation) for dtype in dtypes
+    )
+    chosen = m.op("select", which, small, m.convert(large, DType.F32))
+    return m.done(m.reduce(m.op("add", chosen, m.parameter(*m.shape(chosen))), 2))
+
+
 GRAPHS = [
     graph
     for shape in SHAPES
@@ -68,6 +79,7 @@ GRAPHS = [
         reduced(shape, permutation, 1, DType.F64),
         normalized(shape, permutation),
         transposed_result(shape, permutation),
+        of_all_sizes(shape, permutation),
     )
 ]
 
@@ -107,6 +119,12 @@ def test_neighbours_in_a_row_are_copied_in_blocks_that_fit_the_first_cache() -> 
     assert (turn.down, turn.along, turn.stride) == (8, 576, 64)
     (turn,) = _turns(reduced((16, 24, 64), (0, 2, 1), 1))
     assert (turn.down, turn.along, turn.stride) == (64, 24, 64)
+
+
+def test_only_elements_of_four_bytes_are_turned() -> None:
+    graphs = [of_all_sizes(shape, permutation) for shape in SHAPES for permutation in PERMUTATIONS]
+    found = {turn.dtype for graph in graphs for turn in _turns(graph)}
+    assert found == {DType.F32}
 
 
 def test_what_has_no_square_is_read_as_it_is() -> None:
