@@ -28,8 +28,8 @@ from ..servers import ingest_server, post
 from .client import MS, NOW_NS, Part, arm_block, end, event, loss, pairs, segment, steps, whole_job
 
 MINUTE_NS = 60 * 10**9
-LAST_WEEK = Week.at(NOW_NS - 7 * DAY_NS)
-BEFORE = Week.at(NOW_NS - 14 * DAY_NS)
+LAST_WEEK = Week.at(NOW_NS - 8 * DAY_NS)  # that it is over by more than a day, on a Monday too
+BEFORE = Week.at(NOW_NS - 15 * DAY_NS)
 TODAY = NOW_NS // DAY_NS
 numbers = itertools.count(1)
 
