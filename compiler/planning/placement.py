@@ -45,9 +45,8 @@ WITHIN = "k"
 SOFT_LIGHT_OPS = 8  # another nest recomputes a light output of at most this many ops rather than wait for it
 SMALL_WORK = 1 << 15  # a segment with fewer elements may join a nest of few rows
 ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that always have a nest of their own
-KEPT_SHARE = (
-    8  # a row's slice of a value that its later passes read often takes at most this part of the room for tiles
-)
+KEPT_SHARE = 8
+"""A row's slice of a value that its later passes read often takes at most this part of the room for tiles."""
 MAX_STREAMS = 24  # with more tensors in a nest, sharing a parameter is no reason to join it
 
 
