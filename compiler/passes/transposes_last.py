@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..ir.graph import Attribute, DType, Graph, GraphBuilder, Node, Shape
+from ..ir.graph import Attribute, Graph, GraphBuilder, Node, Shape
 from ..ops.attributes import attribute, integers
 from ..ops.table import OPS
 from ..support.sequences import zip_strict
@@ -78,7 +78,7 @@ class _Mover:
             return self.base[i]
         source = self.builder.nodes[self.base[i]]
         shape = tuple(source.shape[k] for k in permutation)
-        return self._add("transpose", (self.base[i],), shape, source.dtype, permutation=permutation)
+        return self.builder.add("transpose", (self.base[i],), shape, source.dtype, permutation=permutation)
 
     def _anew(self, i: int, wanted: tuple[int, ...]) -> int:
         node = self.graph.nodes[i]
@@ -141,12 +141,7 @@ class _Mover:
         return self._like(node, (self.base[source],), shape, **attributes), tuple(rank.index(k) for k in kept)
 
     def _like(self, node: Node, operands: Sequence[int], shape: Shape, **attributes: Attribute) -> int:
-        return self._add(node.op, tuple(operands), shape, node.dtype, node.name, **attributes)
-
-    def _add(
-        self, op: str, operands: tuple[int, ...], shape: Shape, dtype: DType, name: str = "", **attributes: Attribute
-    ) -> int:
-        return self.builder.add(op, operands, shape, dtype, name, **attributes)
+        return self.builder.add(node.op, operands, shape, node.dtype, node.name, **attributes)
 
 
 def _leaves_cache_lines(node: Node, source: Node) -> bool:

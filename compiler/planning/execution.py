@@ -4,7 +4,7 @@
     nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
          ── on a GPU, a tensor is read across memory ────────> TILED_TRANSPOSE
          ── rows are too short for a loop each ──────────────> LANES
-         ── on a CPU, a tensor is read across memory ────────> ROWS, blocks of which are copied; SQUARES if they are long
+         ── on a CPU, a tensor is read across memory ────────> SQUARES; ROWS with copies (turns) if these do not fit
          ── else ────────────────────────────────────────────> ROWS
     the partial results of a nest's tasks ───────────────────> BLOCKS, ONE, COLUMNS
 
@@ -139,12 +139,12 @@ def execution_of(
     if lanes:
         return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial)
     products = row_products(graph, nest, stored, target)
-    turns = turns_of(graph, nest, placed, stored, target) if not products else None
+    order = order_across_memory(graph, nest, placed, stored, target)
+    turns = turns_of(graph, nest, stored, target, order is not None) if not products else None
     if turns is not None:
         if per_task < nest.rows:
             per_task = -(-per_task // turns.rows) * turns.rows  # whole blocks
         return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial, turns=turns)
-    order = order_across_memory(graph, nest, placed, stored, target)
     if order is None:
         together = rows_together(graph, nest) if products else 1
         if per_task < nest.rows:

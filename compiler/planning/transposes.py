@@ -66,12 +66,13 @@ class Turns:
     within: int | None
 
 
-def turns_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: Target) -> Turns | None:
+def turns_of(
+    graph: Graph, nest: Nest, stored: Callable[[int], bool], target: Target, fits_squares: bool
+) -> Turns | None:
     """How a CPU should copy what the nest reads across memory; None if there is nothing or if squares do better. stored: whether the
-    nest reads a node from memory."""
+    nest reads a node from memory. fits_squares: whether there is an order for squares (`order_across_memory`)."""
     if not isinstance(target, CpuTarget):
         return None
-    fits_squares = order_across_memory(graph, nest, placed, stored, target) is not None
     runs: set[int] = set()
     of_row: dict[tuple[int, Index], tuple[int, int]] = {}
     """Loads whose neighbours are in one row: how many, and the bytes that are copied for each of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from stitchfleet.compiler.check.judge import judge
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
@@ -21,7 +23,7 @@ from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.pipeline.backend import describe
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, CpuTarget, Target
-from stitchfleet.compiler.toolchain.host import Toolchain, find_toolchain
+from stitchfleet.compiler.toolchain.host import Toolchain, cpu_features, find_toolchain
 
 from ..kept import build_kept, kept
 from .runner import runner
@@ -84,3 +86,18 @@ def complaint(built: Built, regime: Regime, seed: int) -> str | None:
         return "depends on the order of tasks"
     verdict = judge(built.graph, inputs, outputs)
     return None if verdict.ok else str(verdict)
+
+
+INSTRUCTION_SETS = pytest.mark.parametrize(
+    "flags", [(), ("-march=x86-64-v3",), ("-march=x86-64",)], ids=lambda flags: "".join(flags) or "native"
+)
+
+
+def library_for(flags: tuple[str, ...], text: str, folder: Path) -> ctypes.CDLL:
+    """The functions of `text`, with the kernels' prelude, for one of INSTRUCTION_SETS. Skips the test on another processor."""
+    features = cpu_features().split()
+    if (flags and "vendor_id" not in cpu_features()) or ("v3" in "".join(flags) and "avx2" not in features):
+        pytest.skip("another processor's flag")
+    (folder / "unit.cc").write_text(translation_unit([text]))
+    toolchain().build(folder / "unit.cc", folder / "unit.so", flags)
+    return ctypes.CDLL(str(folder / "unit.so"))

@@ -372,33 +372,26 @@ template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long lon
 }
 
 #ifndef STITCH_CUDA
-/* to[i pitch + j] = from[i + j stride] for i < down, j < along, elements of four bytes: in squares, of which the last of a side overlaps
- * the one before it. */
+/* stitch_turn in squares of SIDE by SIDE elements: the last square of a row or column of them overlaps the one before it. */
+template <int SIDE, class T, class Square>
+STITCH_INLINE void stitch_turn_by(T* to, long long pitch, const T* from, long long stride, int down, int along, Square square) {
+  for (int left = 0; left < along; left += SIDE) {
+    const int j = left + SIDE < along ? left : along - SIDE;
+    for (int top = 0; top < down; top += SIDE) {
+      const int i = top + SIDE < down ? top : down - SIDE;
+      square(from + i + j * stride, stride, to + i * pitch + j, pitch);
+    }
+  }
+}
+
+/* to[i pitch + j] = from[i + j stride] for i < down, j < along, elements of four bytes. */
 template <class T>
 static __attribute__((noinline)) void stitch_turn(T* __restrict__ to, long long pitch, const T* __restrict__ from, long long stride,
                                                   int down, int along) {
   static_assert(sizeof(T) == 4, "squares are of elements of four bytes");
-  if (down >= 16 && along >= 16) {
-    for (int left = 0; left < along; left += 16) {
-      const int j = left + 16 < along ? left : along - 16;
-      for (int top = 0; top < down; top += 16) {
-        const int i = top + 16 < down ? top : down - 16;
-        stitch_turn_square(from + i + j * stride, stride, to + i * pitch + j, pitch);
-      }
-    }
-    return;
-  }
+  if (down >= 16 && along >= 16) return stitch_turn_by<16>(to, pitch, from, stride, down, along, stitch_turn_square<T>);
 #if defined(STITCH_SHUFFLES) && defined(__AVX__)
-  if (down >= 8 && along >= 8) {
-    for (int left = 0; left < along; left += 8) {
-      const int j = left + 8 < along ? left : along - 8;
-      for (int top = 0; top < down; top += 8) {
-        const int i = top + 8 < down ? top : down - 8;
-        stitch_turn_eight(from + i + j * stride, stride, to + i * pitch + j, pitch);
-      }
-    }
-    return;
-  }
+  if (down >= 8 && along >= 8) return stitch_turn_by<8>(to, pitch, from, stride, down, along, stitch_turn_eight<T>);
 #endif
   for (int j = 0; j < along; ++j) {
     for (int i = 0; i < down; ++i) to[i * pitch + j] = from[i + j * stride];

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.check.random_inputs import Regime
-from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU
-from stitchfleet.compiler.toolchain.host import cpu_features
 
 from ..library import Maker
-from ..native import STRESS, build_all, complaint, toolchain
+from ..native import INSTRUCTION_SETS, STRESS, build_all, complaint, library_for
 
 SHAPES = ((16, 32, 48), (5, 33, 64), (20, 16, 80), (3, 48, 17), (16, 64, 64), (16, 72, 40), (32, 23, 29))
 TURN = """
@@ -84,16 +83,9 @@ def test_both_kinds_of_squares_are_turned() -> None:
     )  # a square within which the position jumps goes the other way
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("-march=x86-64-v3",), ("-march=x86-64",)], ids=lambda flags: "".join(flags) or "native"
-)
+@INSTRUCTION_SETS
 def test_a_square_is_turned_by_every_instruction_set(flags: tuple[str, ...], tmp_path: Path) -> None:
-    features = cpu_features().split()
-    if (flags and "vendor_id" not in cpu_features()) or ("v3" in "".join(flags) and "avx2" not in features):
-        pytest.skip("another processor's flag")
-    (tmp_path / "turn.cc").write_text(translation_unit([TURN]))
-    toolchain().build(tmp_path / "turn.cc", tmp_path / "turn.so", flags)
-    library = ctypes.CDLL(str(tmp_path / "turn.so"))
+    library = library_for(flags, TURN, tmp_path)
     x = (
         np.random.default_rng(0).integers(0, 1 << 32, (16, 37), dtype=np.uint64).astype(np.uint32)
     )  # NaN payloads among them

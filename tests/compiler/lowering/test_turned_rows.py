@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.check.random_inputs import Regime
-from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops.loops import Turn, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, CpuTarget
-from stitchfleet.compiler.toolchain.host import cpu_features
 
 from ..library import Maker
-from ..native import STRESS, build_all, complaint, toolchain
+from ..native import INSTRUCTION_SETS, STRESS, build_all, complaint, library_for
 
 SHAPES = ((16, 24, 40), (9, 33, 64), (24, 17, 8), (40, 8, 25), (3, 100, 23))
 PERMUTATIONS = [each for each in itertools.permutations(range(3)) if each != (0, 1, 2)]
@@ -133,16 +132,9 @@ def test_what_has_no_square_is_read_as_it_is() -> None:
     assert not _turns(reduced((64, 24, 32), (1, 0, 2), 2))  # pieces of 32 stay together
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("-march=x86-64-v3",), ("-march=x86-64",)], ids=lambda flags: "".join(flags) or "native"
-)
+@INSTRUCTION_SETS
 def test_every_instruction_set_turns_all_sizes(flags: tuple[str, ...], tmp_path: Path) -> None:
-    features = cpu_features().split()
-    if (flags and "vendor_id" not in cpu_features()) or ("v3" in "".join(flags) and "avx2" not in features):
-        pytest.skip("another processor's flag")
-    (tmp_path / "turn.cc").write_text(translation_unit([TURN]))
-    toolchain().build(tmp_path / "turn.cc", tmp_path / "turn.so", flags)
-    turn = ctypes.CDLL(str(tmp_path / "turn.so")).turn
+    turn = library_for(flags, TURN, tmp_path).turn
     rng = np.random.default_rng(0)
     for down, along in itertools.product((1, 7, 8, 12, 15, 16, 17, 24, 33, 48), repeat=2):
         stride, pitch = down + 3, along + 5
