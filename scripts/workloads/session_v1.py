@@ -68,7 +68,7 @@ def logits_of(tokens: tf.Tensor, arguments: argparse.Namespace) -> tf.Tensor:
     )
     words = tf.nn.embedding_lookup(table, tokens)
     x = tf.concat([tf.reduce_mean(words, axis=1), tf.reduce_max(words, axis=1)], axis=-1)
-    for number, units in enumerate((512, 256)):
+    for number, units in enumerate((arguments.hidden, arguments.hidden // 2)):
         x = tf.nn.relu(normalize(dense(x, units, f"dense_{number}"), training, f"norm_{number}"))
         if training:
             x = v1.nn.dropout(x, rate=arguments.dropout)
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--embedding", type=int, default=128)
     parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--hidden", type=int, default=512, help="of the first dense layer; the second has half as many")
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--old-variables", action="store_true", help="use reference variables, not resources")
     arguments = parser.parse_args()

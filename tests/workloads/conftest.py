@@ -36,6 +36,7 @@ class Case:
 _BERT = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16"
 _TRANSFORMER = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16 --batch 4"
 _DIEN = "--batch 16 --history 12"
+_SESSION = "--batch 16 --vocabulary 1000 --embedding 32 --hidden 64"
 CASES = {
     "bert": Case("bert.py", _BERT, learns=True),
     "bert-padded": Case("bert.py", f"{_BERT} --padded", learns=True),
@@ -56,9 +57,9 @@ CASES = {
     ),
     "actor-critic": Case("actor_critic.py", ""),
     "sampler": Case("sampler.py", ""),
-    "session": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32", learns=True),
-    "session-infer": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --mode infer"),
-    "session-old-variables": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --old-variables", True),
+    "session": Case("session_v1.py", _SESSION, learns=True),
+    "session-infer": Case("session_v1.py", f"{_SESSION} --mode infer"),
+    "session-old-variables": Case("session_v1.py", f"{_SESSION} --old-variables", learns=True),
 }
 MIXED = Case("bert.py", f"{_BERT} --mixed", learns=True)
 """In mixed_bfloat16: rounding is too coarse for the comparisons of the others."""
