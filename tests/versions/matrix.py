@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -58,6 +60,8 @@ def _environments() -> list[Environment]:
 
 
 ENVIRONMENTS = _environments()
+ROOM = 20 << 30
+"""Bytes. With less free than that, an environment (some 2 GB) is removed as soon as its tests are over."""
 
 
 @cache
@@ -86,8 +90,10 @@ def kept_builds() -> pathlib.Path:
     return folder
 
 
-def python_of(environment: Environment) -> pathlib.Path:
-    """The environment's Python, which is made if it is not there. Raises RuntimeError with pip's last line if it cannot be."""
+@contextlib.contextmanager
+def made(environment: Environment) -> Iterator[pathlib.Path]:
+    """The environment's Python, which is made if it is not there. It is removed after the block if the disk is nearly full and no
+    other process of the tests uses it. Raises RuntimeError with pip's last line if it cannot be made."""
     base = interpreter(environment.python)
     assert base is not None
     folder = _root() / str(environment)
@@ -97,19 +103,17 @@ def python_of(environment: Environment) -> pathlib.Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             print(f"making {environment} (a minute)", file=sys.stderr, flush=True)
+            install = ("install", "-q", "--no-compile", "--disable-pip-version-check")
             _run(str(base), "-m", "venv", "--clear", str(folder))
-            _run(
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--no-compile",
-                "--disable-pip-version-check",
-                *environment.packages,
-            )
+            _run(str(python), "-m", "pip", *install, *environment.packages)
             (folder / "complete").touch()
-    return python
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield python
+        if shutil.disk_usage(folder).free < ROOM:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (folder / "complete").unlink()
+                shutil.rmtree(folder)
 
 
 def _run(*words: str) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from stitchfleet.plugin.native.library import TensorFlowBuild, library_path
 from ..broken_kernels import broken_kernels
 from ..figures import keep
 from ..pace import pace
-from .matrix import ENVIRONMENTS, Environment, interpreter, kept_builds, python_of
+from .matrix import ENVIRONMENTS, Environment, interpreter, kept_builds, made
 
 pytestmark = pytest.mark.slow
 FIGURES = "STITCHFLEET_VERSIONS"
@@ -102,11 +103,17 @@ def environment(request: pytest.FixtureRequest) -> Environment:
     return found
 
 
+@pytest.fixture(scope="module")
+def python(environment: Environment) -> Iterator[str]:
+    with made(environment) as found:
+        yield str(found)
+
+
 @pytest.fixture
-def cache(environment: Environment, unpacked: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+def cache(environment: Environment, python: str, unpacked: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A cache with the native library, built once per TensorFlow, and without kernels."""
-    python, kept = python_of(environment), kept_builds()
-    words = [str(python), "-m", "stitchfleet.plugin.command", "doctor", "--build", "--cache", str(kept)]
+    kept = kept_builds()
+    words = [python, "-m", "stitchfleet.plugin.command", "doctor", "--build", "--cache", str(kept)]
     done = subprocess.run(words, env=job_environment(unpacked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^version .*(?:tested|, but its self-test passed)$", done.stdout, re.MULTILINE), done.stdout
@@ -118,9 +125,9 @@ def cache(environment: Environment, unpacked: pathlib.Path, tmp_path: pathlib.Pa
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_job_is_stitched_guarded_and_recorded(
-    environment: Environment, way: str, unpacked: pathlib.Path, cache: pathlib.Path, tmp_path: pathlib.Path
+    environment: Environment, way: str, python: str, unpacked: pathlib.Path, cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    python, script = str(python_of(environment)), str(JOBS / f"{way}.py")
+    script = str(JOBS / f"{way}.py")
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if environment.legacy else {}
     broken = broken_kernels.environment("rare", unchecked=True)
     soon = {"STITCHFLEET_COMPILE_NICE": "0", "STITCHFLEET_SAMPLE_STRIDE": "10"}
