@@ -1,17 +1,20 @@
-"""Libraries that tests compile, kept from run to run, named by all that they are made of.
+"""Libraries that tests compile and results of plain runs, kept from run to run, named by all that they are made of.
 
 STITCHFLEET_TEST_CACHE names the folder (`scripts/test` takes one in ~/.cache); without it every run compiles its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from stitchfleet.compiler.toolchain.host import Toolchain
 
@@ -52,6 +55,22 @@ def build_kept(toolchain: Toolchain, source: Path, output: Path, extra: Sequence
     identity = "\n".join((toolchain.identity, *extra))
     library = kept(source.read_text(), identity, source.name, lambda text, made: _build(toolchain, text, made, extra))
     shutil.copyfile(library, output)
+
+
+def kept_run(folder: Path, made_of: Sequence[str], run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `run` returns, once for all that it is made of, whichever process of the tests comes first. If it raises, nothing is
+    kept."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    name = hashlib.sha256(json.dumps(list(made_of)).encode()).hexdigest()[:20]
+    path = folder / f"{name}.json"
+    with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            found = run()
+            path.with_suffix(".new").write_text(json.dumps(found))
+            path.with_suffix(".new").replace(path)
+        kept: dict[str, Any] = json.loads(path.read_text())
+        return kept
 
 
 @lru_cache(maxsize=1)

@@ -67,6 +67,8 @@ from stitchfleet.compiler.kernel.cache import METADATA
 from stitchfleet.plugin.base.settings import BOOTSTRAP
 from stitchfleet.plugin.graph import tf_ops
 
+from .marks import slow
+
 ROOT = Path(__file__).resolve().parents[1]
 STEPPER = ROOT / "tests" / "benchmark" / "stepper.py"
 SHORT = ("--rounds", "2", "--seconds", "1", "--no-modules")
@@ -645,7 +647,9 @@ def _mark_of(pid: int) -> str:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, slow(signal.SIGTERM), signal.SIGKILL], ids=lambda number: number.name
+)
 def test_nothing_is_left_when_the_benchmark_is_ended(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--workloads", str(STEPPER), "--rounds", "500"]
     command += ["--contestants", "xla", "--seconds", "0.3", "--arguments=--helper --deaf"]

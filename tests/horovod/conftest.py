@@ -15,7 +15,15 @@ import pytest
 
 from .. import pace
 from ..broken_kernels import broken_kernels
-from ..plugin.conftest import cache, empty_records, finish, hand_over, no_kernels
+from ..kept import kept_run
+from ..plugin.conftest import (
+    cache,
+    empty_records,
+    finish,
+    hand_over,
+    no_kernels,
+    what_plain_runs_are_made_of,
+)
 from . import installation
 
 __all__ = ["cache", "empty_records", "no_kernels"]
@@ -122,25 +130,38 @@ def run_ranks(
             "around": [*ours, *launcher, *job],
             "within": [*launcher, *ours, *job],
         }[how]
-        paths = [str(home), str(SCRIPTS), broken_kernels.environment()["PYTHONPATH"]]
-        done = finish(
-            command,
-            summary,
-            {
-                "PYTHONPATH": os.pathsep.join(paths),
-                pace.VARIABLE: str(pace.pace()),
-                "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
-                "STITCHFLEET_TEST_RANKS_TIME": "0.2",
-                **({"HOSTS": str(folder / "hosts")} if hosts else {}),
-                **(environment or {}),
-            },
-            timeout,
-        )
-        hand_over(done, f"sqlite:///{database}")
-        files = [folder / f"{rank}.json" for rank in range(ranks)]
-        if hosts:  # ranks change
-            files = [file for file in folder.glob("*.json") if file.stem.isdigit()]
-        results = [json.loads(file.read_text()) for file in files if file.exists()]
-        return Ranks(script, done.code, done.out, done.err, results, done.summary, folder)
+        given = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "20", "STITCHFLEET_TEST_RANKS_TIME": "0.2", **(environment or {})}
+        settings = {
+            "PYTHONPATH": os.pathsep.join([str(home), str(SCRIPTS), broken_kernels.environment()["PYTHONPATH"]]),
+            pace.VARIABLE: str(pace.pace()),
+            **({"HOSTS": str(folder / "hosts")} if hosts else {}),
+            **given,
+        }
+
+        def ended() -> Ranks:
+            done = finish(command, summary, settings, timeout)
+            hand_over(done, f"sqlite:///{database}")
+            files = [folder / f"{rank}.json" for rank in range(ranks)]
+            if hosts:  # ranks change
+                files = [file for file in folder.glob("*.json") if file.stem.isdigit()]
+            results = [json.loads(file.read_text()) for file in files if file.exists()]
+            return Ranks(script, done.code, done.out, done.err, results, done.summary, folder)
+
+        if how != "plain" or hosts or on_rank_1:
+            return ended()
+        # Deterministic, and without anything of ours: kept as `run_plain` keeps those of one process.
+        what = [
+            *map(str, (script, *arguments, ranks, mpi)),
+            home.name,
+            *sorted(f"{name}={given[name]}" for name in given),
+        ]
+
+        def succeeded() -> dict[str, Any]:
+            done = ended()
+            assert done.code == 0, done.err
+            return {"results": done.results, "out": done.out, "err": done.err}
+
+        found = kept_run(cache.parent / "plain-runs", [*what_plain_runs_are_made_of(SCRIPTS), *what], succeeded)
+        return Ranks(script, 0, folder=folder, **found)
 
     return run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -31,6 +29,7 @@ from stitchfleet.plugin.while_loops.fold import stitch_loops
 from stitchfleet.telemetry.database import access
 
 from .. import pace
+from ..kept import kept_run
 from ..marks import ALL
 from .prepared import Prepared
 
@@ -180,20 +179,14 @@ def run_plain(cache: pathlib.Path, prepared: str) -> RunJob:
     def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 1800) -> Finished:
         settings = environment or {}
         matters = sorted(f"{name}={settings[name]}" for name in settings if name not in _OF_THE_DRIVER_ALONE)
-        made_of = json.dumps([_what_plain_runs_are_made_of(), script, *arguments, *matters])
-        name = hashlib.sha256(made_of.encode()).hexdigest()[:20]
-        folder = cache.parent / "plain-runs"
-        folder.mkdir(exist_ok=True, mode=0o700)
-        found = folder / f"{name}.json"
-        with open(found.with_suffix(".lock"), "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if found.exists():
-                return Finished(**json.loads(found.read_text()))
+        made_of = [*what_plain_runs_are_made_of(SCRIPTS), script, *arguments, *matters]
+
+        def start() -> dict[str, Any]:
             done = finish([prepared, str(SCRIPTS / script), *arguments], None, environment, timeout)
-            if done.code == 0:
-                found.with_suffix(".new").write_text(json.dumps(asdict(done)))
-                found.with_suffix(".new").replace(found)
-            return done
+            assert done.code == 0, done.err
+            return asdict(done)
+
+        return Finished(**kept_run(cache.parent / "plain-runs", made_of, start))
 
     return run
 
@@ -202,11 +195,11 @@ _OF_THE_DRIVER_ALONE = ("TEST_GPU_LOG", "TEST_GPU_BUILDER")
 """Settings of the tests' GPU that say where its driver writes and how it makes a kernel: a plain run has none of our kernels."""
 
 
-@lru_cache(maxsize=1)
-def _what_plain_runs_are_made_of() -> str:
-    """The scripts, TensorFlow and the processor."""
-    texts = "".join(path.read_text() for path in sorted(SCRIPTS.glob("*.py")))
-    return "\n".join((texts, find_tensorflow().version, sys.version, cpu_features()))
+@lru_cache
+def what_plain_runs_are_made_of(scripts: pathlib.Path) -> tuple[str, ...]:
+    """The scripts of a folder, TensorFlow, Python and the processor."""
+    texts = "".join(path.read_text() for path in sorted(scripts.glob("*.py")))
+    return texts, find_tensorflow().version, sys.version, cpu_features()
 
 
 def switched_off_while_stitched(

@@ -109,7 +109,7 @@ def post(url: str, *segments: bytes, token: str = TOKEN, body: bytes | None = No
 
 @dataclass
 class Prometheus:
-    """A Prometheus that scrapes an ingest server and evaluates rules, once a second each."""
+    """A Prometheus that scrapes an ingest server and evaluates rules, three times a second each."""
 
     url: str
 
@@ -141,7 +141,7 @@ def prometheus(folder: pathlib.Path, ingest: str, rules: str = "") -> Iterator[P
     target = urllib.parse.urlsplit(ingest).netloc
     (folder / "rules.yml").write_text(rules or "groups: []")
     (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
+        "global: {scrape_interval: 300ms, evaluation_interval: 300ms}\nrule_files: [rules.yml]\n"
         f"scrape_configs: [{{job_name: ingest, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -248,7 +248,7 @@ def api_server() -> Iterator[ApiServer]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = ApiServer(f"http://127.0.0.1:{server.server_address[1]}", "the-ingest-servers-own")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield found

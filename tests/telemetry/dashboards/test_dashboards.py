@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
 import itertools
@@ -11,6 +10,7 @@ import math
 import pathlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -63,34 +63,32 @@ def send_something(url: str, number: int) -> None:
     assert post(url, segment(event()), token="wrong")[0] == 401
 
 
-@contextlib.contextmanager
-def scraped(folder: pathlib.Path) -> Iterator[tuple[str, Prometheus]]:
-    """An ingest server's URL and its Prometheus, which has the rules."""
+@dataclass
+class Scraped:
+    """An ingest server's Prometheus, which has the rules."""
+
+    server: Prometheus
+    empty_at_first: list[str]
+    """The panels of the server's health that showed nothing before anything was sent to it."""
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    """One for all tests: it takes a Prometheus five seconds to look for its first server."""
+    folder = tmp_path_factory.mktemp("scraped")
     with (
         ingest_server(f"sqlite:///{folder}/telemetry.db") as served,
         prometheus(folder / "prometheus", served.url, often(RULES.read_text())) as found,
     ):
-        yield served.url, found
-
-
-@pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    folder = tmp_path_factory.mktemp("busy")
-    with scraped(folder) as (url, found):
+        found.wait_for("unit:stitchfleet_saved_device_seconds:rate1d", lambda rows: len(rows) == 2)
+        empty = [query.where for query in QUERIES["health"] if not values(found, query)]
+        assert found.ask("ALERTS") == []
         for number in range(1, 4):
-            send_something(url, number)
+            send_something(served.url, number)
             found.wait_for(f"sum(stitchfleet_ingest_iterations_total) == {200 * number}", bool)
         saved = "unit:stitchfleet_saved_per_baseline_equivalent_device_seconds:ratio_rate1d"
         found.wait_for(saved, lambda rows: len(rows) == 2)
-        yield found
-
-
-@pytest.fixture(scope="module")
-def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    folder = tmp_path_factory.mktemp("idle")
-    with scraped(folder) as (_, found):
-        found.wait_for("unit:stitchfleet_saved_device_seconds:rate1d", lambda rows: len(rows) == 2)
-        yield found
+        yield Scraped(found, empty)
 
 
 def values(server: Prometheus, query: Query) -> list[float]:
@@ -107,24 +105,26 @@ def values(server: Prometheus, query: Query) -> list[float]:
     return [float(series["values"][-1][1]) for series in found]
 
 
-# One test for all queries of a server: as tests of their own, the test runner's processes would each start such a server.
+# One test for all queries of the server: as tests of their own, the test runner's processes would each start such a server.
 
 
-def test_each_promql_query_has_figures_of_a_fleet_at_work(busy: Prometheus) -> None:
-    found = {f"{board}, {query.where}: {query.text}": values(busy, query) for board, query in asked(PROMETHEUS)}
-    assert {
-        name: figures for name, figures in found.items() if not figures or not all(map(math.isfinite, figures))
-    } == {}
+def test_each_promql_query_has_figures_of_a_fleet_at_work(scraped: Scraped) -> None:
+    assert scraped.empty_at_first == [], "a server that has just begun: a zero, not an empty panel"
+    of = {f"{board}, {query.where}: {query.text}": values(scraped.server, query) for board, query in asked(PROMETHEUS)}
+    assert {name: figures for name, figures in of.items() if not figures or not all(map(math.isfinite, figures))} == {}
 
 
-def test_each_panel_of_health_shows_a_server_that_has_just_begun(idle: Prometheus) -> None:
-    empty = [query.where for query in QUERIES["health"] if not values(idle, query)]
-    assert empty == [], "a zero, not an empty panel"
-
-
-def test_figures_are_the_ones_that_were_sent(busy: Prometheus) -> None:
+def test_figures_are_the_ones_that_were_sent(scraped: Scraped) -> None:
     def shown(board: str, title: str) -> list[float]:
-        return [value for query in QUERIES[board] if f"({title})" in query.where for value in values(busy, query)]
+        queries = [query for query in QUERIES[board] if f"({title})" in query.where]
+        return [value for query in queries for value in values(scraped.server, query)]
+
+    refused = scraped.server.ask("stitchfleet_ingest_rejections_total > 0")
+    assert [(metric["reason"], value) for metric, value in refused] == [("token_refused", 3.0)]
+    saved = scraped.server.ask("unit:stitchfleet_saved_device_seconds:rate5m")
+    assert {metric["unit"] for metric, _ in saved} == {"cpu", "gpu"}
+    fired = {metric["alertname"] for metric, _ in scraped.server.ask('ALERTS{alertstate="firing"}')}
+    assert fired == {"StitchfleetBlocksDropped", "StitchfleetRecordsDamaged", "StitchfleetRecordsLost"}
 
     assert shown("health", "Servers") == [1.0]
     assert shown("health", "Database") == [1.0]

@@ -37,6 +37,7 @@ from stitchfleet.telemetry.pod.recording import DAY_NS, PLAIN, STITCHED, UNCOUNT
 from stitchfleet.telemetry.pod.spool import OPEN, SEALED, SHIPPING, Iterations, Kind, Record
 from stitchfleet.telemetry.shipping import shipper
 
+from ...marks import slow
 from ..conftest import query
 from ..helpers import identity
 from ..servers import TOKEN, ApiServer, Served, api_server, ingest_server, post, request
@@ -651,6 +652,7 @@ def test_an_end_that_comes_as_the_database_answers_is_no_hang(sqlite_url: str) -
     assert not asyncio.run(end_as_the_database_answers())
 
 
+@pytest.mark.parametrize("url", ["postgres", slow("sqlite")], indirect=True)
 def test_what_was_acknowledged_survives_the_servers_death(tmp_path: pathlib.Path, url: str) -> None:
     upgraded(url)
     acknowledged, number = set[int](), 0

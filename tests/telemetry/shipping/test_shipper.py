@@ -25,6 +25,7 @@ from stitchfleet.telemetry.pod.recording import PLAIN, STITCHED, Recorder
 from stitchfleet.telemetry.pod.spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Record, SpoolWriter
 from stitchfleet.telemetry.shipping import shipper
 
+from ...marks import slow
 from ..conftest import query
 from ..helpers import identity
 
@@ -307,6 +308,7 @@ for step in range(100_000):
 """
 
 
+@pytest.mark.parametrize("url", ["postgres", slow("sqlite")], indirect=True)
 def test_following_a_job_that_is_killed_brings_all_it_had_written(tmp_path: pathlib.Path, url: str) -> None:
     root = pathlib.Path(__file__).parents[3]
     job = subprocess.Popen(
