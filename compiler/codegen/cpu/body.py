@@ -26,6 +26,8 @@ ZERO_LINE: Final = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
 (vpblendd), which reads the masked lanes too, outside of the tensor. This zero is added to the bounds of guarded accesses, so that
 no mask is known."""
 PLUS_ZERO: Final = f" + {ZERO_NAME}"
+NAN: Final = "_nan"
+"""Suffix of the name of the flags beside a maximum's lanes (`forms.extremes_of`)."""
 REST: Final = "_rest"
 """Suffix of the name of the accumulator that a loop's remainder has of its own (`forms.rests_of`)."""
 CACHE_LINE: Final = 64
@@ -44,18 +46,19 @@ _PLACE: Final = Index.of_var(Var("place", SQUARE * SQUARE))
 
 @dataclass(frozen=True)
 class CpuWriter(Writer):
-    """Renders the statements of a nest. rests: the result of `forms.rests_of` for the statements that it is writing. ahead:
-    what the current pass over a row prefetches."""
+    """Renders the statements of a nest. rests: the result of `forms.rests_of` for the statements that it is writing. extremes: the
+    results of `forms.extremes_of` for these and those around them. ahead: what the current pass over a row prefetches."""
 
     bound_plus: ClassVar[str] = PLUS_ZERO
     facts: Facts
     rests: Mapping[str, int] = field(default_factory=dict)
+    extremes: frozenset[str] = frozenset()
     ahead: Ahead | None = None
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         """The lines of `statements` in C++, indented by `indent` steps of two spaces."""
         rests = {} if self.facts.for_many_shapes else forms.rests_of(statements)
-        here = replace(self, rests=rests)
+        here = replace(self, rests=rests, extremes=self.extremes | forms.extremes_of(statements))
         for statement in statements:
             yield from here.statement(statement, indent)
 
@@ -71,6 +74,10 @@ class CpuWriter(Writer):
             target = f"{statement.local}[{place}]"
             if statement.kind == "replace":
                 yield f"{pad}{target} = {statement.value};"
+                return
+            if statement.local in self.extremes:
+                largest = str(statement.kind == "max").lower()
+                yield f"{pad}stitch_extreme<{largest}>({target}, {statement.local}{NAN}[{place}], {statement.value});"
                 return
             yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
         elif isinstance(statement, loops.Collapse):
@@ -99,15 +106,16 @@ class CpuWriter(Writer):
         if statement.kind is not None:
             identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
             yield f"{pad}for (int i = 0; i < {statement.size}; ++i) {statement.name}[i] = {identity};"
+        if statement.name in self.extremes:
+            yield f"{pad}{aligned}int {statement.name}{NAN}[{size}] = {{}};"
 
     def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
         ctype = REGISTER_TYPE[statement.dtype]
         combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
         folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
-        if statement.kind in ("max", "min") and ctype == "float":
-            folded = (
-                f"stitch_fold_extreme<{statement.lanes}, {str(statement.kind == 'max').lower()}>({statement.local})"
-            )
+        if statement.local in self.extremes:
+            largest = str(statement.kind == "max").lower()
+            folded = f"stitch_fold_extreme<{statement.lanes}, {largest}>({statement.local}, {statement.local}{NAN})"
         rest = self.rests.get(statement.local)
         if rest:
             whole, of_rest = f"{statement.name}_whole", f"{statement.name}{REST}"

@@ -16,6 +16,7 @@ from ...ir.index_maps import Atom, Digit, Index, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from ...loops.split import split_at_guards
+from ...ops.c_text import REGISTER_TYPE
 from ...ops.table import OPS, Cost
 from ...planning.transposes import BLOCK_ROWS
 
@@ -215,6 +216,18 @@ def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
             if rest and whole is not None and whole.lanes == loop.width and whole.dtype is c.dtype:
                 found[c.local] = rest
     return found
+
+
+def extremes_of(statements: Sequence[Statement]) -> frozenset[str]:
+    """Names of the lane accumulators of a maximum or minimum of floats that a Collapse of `statements` folds. Whether one of its
+    values was NaN is kept beside each (`stitch_extreme`)."""
+    return frozenset(
+        statement.local
+        for statement in statements
+        if isinstance(statement, loops.Collapse)
+        and statement.kind in ("max", "min")
+        and REGISTER_TYPE[statement.dtype] == "float"
+    )
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,25 @@ extern "C" STITCH_EXPORT void fold_{dtype}_{lanes}({dtype}* lane, {dtype}* sum, 
 }}
 """
 EXTREME = """
-extern "C" STITCH_EXPORT void extreme_{lanes}(const float* lane, float* found) {{
-  alignas(64) float copy[4][{lanes}];
-  for (int k = 0; k < 4; ++k) for (int i = 0; i < {lanes}; ++i) copy[k][i] = lane[i];
-  found[0] = stitch_fold_extreme<{lanes}, true>(copy[0]);
-  found[1] = stitch_fold_extreme<{lanes}, false>(copy[1]);
-  found[2] = stitch_fold<{lanes}>(copy[2], [](auto a, auto b) {{ return stitch_max(a, b); }});
-  found[3] = stitch_fold<{lanes}>(copy[3], [](auto a, auto b) {{ return stitch_min(a, b); }});
+template <bool largest> float extreme_of_{lanes}(const float* values, long long count, bool at_once) {{
+  alignas(64) float lane[{lanes}];
+  alignas(64) int nan[{lanes}] = {{}};
+  for (int i = 0; i < {lanes}; ++i) lane[i] = largest ? -__builtin_inff() : __builtin_inff();
+  const auto further = [](auto a, auto b) {{ return largest ? stitch_max(a, b) : stitch_min(a, b); }};
+  for (long long k = 0; k < count; k += {lanes}) {{
+    #pragma omp simd
+    for (int i = 0; i < {lanes}; ++i) {{
+      if (at_once) stitch_extreme<largest>(lane[i], nan[i], values[k + i]);
+      else lane[i] = further(lane[i], values[k + i]);
+    }}
+  }}
+  return at_once ? stitch_fold_extreme<{lanes}, largest>(lane, nan) : stitch_fold<{lanes}>(lane, further);
+}}
+extern "C" STITCH_EXPORT void extreme_{lanes}(const float* values, long long count, float* found) {{
+  found[0] = extreme_of_{lanes}<true>(values, count, true);
+  found[1] = extreme_of_{lanes}<false>(values, count, true);
+  found[2] = extreme_of_{lanes}<true>(values, count, false);
+  found[3] = extreme_of_{lanes}<false>(values, count, false);
 }}
 """
 ROUNDED = """
@@ -143,15 +155,23 @@ def test_lanes_are_folded_half_onto_half(library: ctypes.CDLL, dtype: str, lanes
 
 
 @pytest.mark.parametrize("lanes", [1, 8, 16, 32, 64])
-def test_an_extreme_is_what_folding_step_by_step_gives_to_the_sign_of_a_zero(library: ctypes.CDLL, lanes: int) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_an_extreme_is_what_comparing_step_by_step_gives_to_the_sign_of_a_zero(
+    library: ctypes.CDLL, lanes: int, steps: int
+) -> None:
     rng = np.random.default_rng(lanes)
-    for _ in range(300):
-        lane = rng.choice(np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf], np.float32), lanes)
+
+    def extremes(values: np.ndarray) -> np.ndarray:
         found = np.empty(4, np.float32)
-        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
+        given, into = (ctypes.c_void_p(array.ctypes.data) for array in (values, found))
+        library[f"extreme_{lanes}"](given, ctypes.c_longlong(values.size), into)
+        return found
+
+    for _ in range(300):
+        values = rng.choice(np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf], np.float32), steps * lanes)
+        found = extremes(values)
         assert np.array_equal(found[:2].view(np.uint32), found[2:].view(np.uint32))
-        assert found[0] == lane.max()
-        assert found[1] == lane.min()
-        lane[rng.integers(lanes)] = np.nan
-        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
-        assert np.isnan(found).all()
+        assert found[0] == values.max()
+        assert found[1] == values.min()
+        values[rng.integers(values.size)] = np.nan
+        assert np.isnan(extremes(values)).all()

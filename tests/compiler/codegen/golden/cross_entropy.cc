@@ -45,15 +45,16 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     for (long long r = first_row; r < last_row; ++r) {
       __attribute__((aligned(64))) float lane1[32];
       for (int i = 0; i < 32; ++i) lane1[i] = -__builtin_inff();
+      __attribute__((aligned(64))) int lane1_nan[32] = {};
       for (int k8000_1_base = 0; k8000_1_base < 8000; k8000_1_base += 32) {
         #pragma omp simd
         for (int lane = 0; lane < 32; ++lane) {
           const int k8000_1 = k8000_1_base + lane;
           const float t2 = b1[r * 8000 + k8000_1];
-          lane1[lane] = stitch_max(lane1[lane], t2);
+          stitch_extreme<true>(lane1[lane], lane1_nan[lane], t2);
         }
       }
-      const float sum3 = stitch_fold_extreme<32, true>(lane1);
+      const float sum3 = stitch_fold_extreme<32, true>(lane1, lane1_nan);
       __attribute__((aligned(64))) float lane4[32];
       for (int i = 0; i < 32; ++i) lane4[i] = 0x0.0p+0f;
       for (int k8000_1_base = 0; k8000_1_base < 8000; k8000_1_base += 32) {
