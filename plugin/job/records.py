@@ -45,6 +45,8 @@ class Records:
         self._pair_numbers = itertools.count()
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
+        self._ended: list[recording.Recorder] = []
+        """Those of earlier worlds (`note_world`), which may still be writing what they hold."""
         self._totals = collections.Counter[str]()
         """What the ended parts of the records have counted (`note_world`)."""
         try:
@@ -55,7 +57,8 @@ class Records:
     @property
     def lost(self) -> int:
         """Number of records that could not be kept."""
-        return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
+        recorders = [*self._ended, *([self.recorder] if self.recorder is not None else [])]
+        return self.lost_before_start + sum(recorder.lost for recorder in recorders)
 
     def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
         """Books one step of a program. arm: as in the records (recording.PLAIN, STITCHED, UNCOUNTED). Only the steps of training
@@ -148,12 +151,12 @@ class Records:
         if self.recorder is None:
             return
         self.recorder.job_end(self._end_facts(main, programs))
-        self.recorder.close(timeout_s=1.0)
-        self.lost_before_start += self.recorder.lost
-        self.recorder = None
+        self._ended.append(self.recorder)
+        days = self.settings.spool_days
         try:
-            self.recorder = recording.Recorder(self.folder, self.identity, keep_days=self.settings.spool_days)
+            self.recorder = recording.Recorder(self.folder, self.identity, keep_days=days, after=self.recorder)
         except OSError as error:
+            self.recorder = None
             say(f"nothing more of this job will be recorded: {error}")
             return
         for number, program in enumerate(self.functions):

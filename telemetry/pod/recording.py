@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import getpass
 import hashlib
 import json
@@ -281,12 +282,14 @@ class Recorder:
         max_bytes: int = 64 << 20,
         keep_days: float = KEEP_DAYS,
         seal_seconds: float = 30.0,
+        after: Recorder | None = None,
     ) -> None:
         """Opens the spool in `folder`, which is created with owner-only permissions if it is missing.
 
         max_bytes: bound on the bytes of its segments; keep_days: on their age in days. Beyond either the oldest are deleted and
-        counted. seal_seconds: time after which a segment is handed to the shipper; a full one is at once. Raises OSError if the
-        folder cannot be written or belongs to another process.
+        counted. seal_seconds: time after which a segment is handed to the shipper; a full one is at once. after: a recorder of the
+        same folder, which is ended here: what it still holds is written before the first record of this one, and nobody waits for
+        it. Raises OSError if the folder cannot be written or belongs to another process; not with `after`, whose folder it is.
         """
         self.identity = identity
         self.process = uuid.uuid4().hex[:12]
@@ -300,7 +303,9 @@ class Recorder:
             "job": identity.to_json(),
         }
         segment_bytes = max(1 << 12, min(1 << 20, max_bytes // 8))
-        self._spool = SpoolWriter(folder, _json(about), max_bytes, segment_bytes)
+        self._open_spool = functools.partial(SpoolWriter, folder, _json(about), max_bytes, segment_bytes)
+        # Two writers in one folder would number their segments alike, and the first that ends would release the lock of both.
+        self._spool: SpoolWriter | None = self._open_spool() if after is None else None
         self._seal_seconds = seal_seconds
         self._sealed_at = time.monotonic()
         self._keep_days = keep_days
@@ -315,13 +320,15 @@ class Recorder:
         self._closed = False
         self.failure = ""
         """The last reason why a record was lost, as text."""
+        before = after._end() if after is not None else None
         self._thread: threading.Thread | None = threading.Thread(
-            target=self._write_until_closed, name="stitchfleet-records", daemon=True
+            target=self._write_until_closed, args=(before,), name="stitchfleet-records", daemon=True
         )
         try:
             self._thread.start()
         except RuntimeError as error:  # the pod's limit of processes is reached
-            self._spool.close()
+            if self._spool is not None:
+                self._spool.close()
             raise OSError(f"no thread for the records: {error}") from None
         # Threads do not survive a fork: the child must neither fill a queue that nobody writes nor touch the parent's files.
         itself = weakref.ref(self)
@@ -370,7 +377,7 @@ class Recorder:
     def lost(self) -> int:
         """Number of iterations and other records that could not be kept: queue or spool full, too old, disk full or not writable, not
         encodable."""
-        return self._lost + self._spool.dropped
+        return self._lost + (self._spool.dropped if self._spool is not None else 0)
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything recorded before is written or counted as lost. Returns False if that takes longer than
@@ -386,15 +393,18 @@ class Recorder:
     def close(self, timeout_s: float = 2.0) -> None:
         """Writes and seals what is queued, in at most `timeout_s` seconds; what could not be written by then is counted as lost.
         Later records are counted as lost too."""
-        if self._closed:
-            return
-        self._closed = True
-        self._wake.set()
-        thread, self._thread = self._thread, None
+        thread = self._end()
         if thread is not None:
             thread.join(timeout_s)
             if thread.is_alive():
                 self._lose(len(self._iterations) + len(self._others), "the disk is too slow")
+
+    def _end(self) -> threading.Thread | None:
+        """Takes no more records. Returns the thread that writes what is queued; None if it was ended before."""
+        self._closed = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        return thread
 
     # ---- the writer thread ----------------------------------------------------------------------------------------------------
 
@@ -412,16 +422,20 @@ class Recorder:
             self._lost += count
             self.failure = reason
 
-    def _write_until_closed(self) -> None:
+    def _write_until_closed(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
         while True:
             self._wake.wait(WRITE_SECONDS)
             self._wake.clear()
             closing = self._closed
             waiting = [self._flushes.popleft() for _ in range(len(self._flushes))]
             try:
-                self._drop_when_due()
-                self._write_pending()
-                self._seal_when_due(closing)
+                spool = self._opened(closing)
+                if spool is not None:
+                    self._drop_when_due(spool)
+                    self._write_pending(spool)
+                    self._seal_when_due(spool, closing)
             except Exception as error:  # no error may end the thread
                 self._lose(1, f"{type(error).__name__}: {error}")
             for done in waiting:
@@ -429,14 +443,25 @@ class Recorder:
             if closing:
                 return
 
-    def _drop_when_due(self) -> None:
+    def _opened(self, closing: bool) -> SpoolWriter | None:
+        """The spool; None if it cannot be opened now. It is tried again until the recorder is closed."""
+        if self._spool is None:
+            try:
+                self._spool = self._open_spool()
+            except OSError as error:
+                self.failure = str(error)
+                if closing:
+                    self._lose(len(self._iterations) + len(self._others), str(error))
+        return self._spool
+
+    def _drop_when_due(self, spool: SpoolWriter) -> None:
         if time.monotonic() - self._aged_at < AGE_SECONDS:
             return
         self._aged_at = time.monotonic()
-        if self._spool.drop_old(self._keep_days):
+        if spool.drop_old(self._keep_days):
             self.failure = too_old(self._keep_days)
 
-    def _write_pending(self) -> None:
+    def _write_pending(self, spool: SpoolWriter) -> None:
         entries = self._iterations
         blocks: dict[int, Iterations] = {}
         for _ in range(len(entries)):
@@ -452,41 +477,40 @@ class Recorder:
                 or ended_ns // DAY_NS != block.ended_ns // DAY_NS
                 or not _continues(block, step)
             ):
-                self._append_block(function, block)
+                self._append_block(spool, function, block)
                 block = None
             if block is None:
                 block = blocks[function] = Iterations(step, 1, ended_ns - duration_ns, ended_ns, [], array("f"))
             _extend(block, step, arm, duration_ns, ended_ns)
         for function, block in blocks.items():
-            self._append_block(function, block)
+            self._append_block(spool, function, block)
         others = self._others
         for _ in range(len(others)):
             kind, body = others.popleft()
-            self._append(kind, body, 1)
+            self._append(spool, kind, body, 1)
         if self.lost != self._lost_written:
             self._lost_written = self.lost
             try:
-                self._spool.append(
+                spool.append(
                     Kind.LOSS, _json({"time_ns": time.time_ns(), "lost": self.lost, "reason": self.failure}), 0
                 )
             except OSError:
                 self._lost_written = -1  # written again when the disk accepts it
 
-    def _append_block(self, function: int, block: Iterations) -> None:
+    def _append_block(self, spool: SpoolWriter, function: int, block: Iterations) -> None:
         if function == 0:
-            self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+            self._append(spool, Kind.ITERATIONS, block.encode(), len(block.durations))
         else:
             body = FUNCTION_NUMBER.pack(function) + block.encode()
-            self._append(Kind.FUNCTION_ITERATIONS, body, len(block.durations))
+            self._append(spool, Kind.FUNCTION_ITERATIONS, body, len(block.durations))
 
-    def _append(self, kind: Kind, body: bytes, weight: int) -> None:
+    def _append(self, spool: SpoolWriter, kind: Kind, body: bytes, weight: int) -> None:
         try:
-            self._spool.append(kind, body, weight)
+            spool.append(kind, body, weight)
         except (OSError, ValueError) as error:
             self._lose(weight, str(error))
 
-    def _seal_when_due(self, closing: bool) -> None:
-        spool = self._spool
+    def _seal_when_due(self, spool: SpoolWriter, closing: bool) -> None:
         age = time.monotonic() - self._sealed_at
         try:
             if closing:
@@ -541,7 +565,8 @@ def _forget(recorder: Recorder | None) -> None:
         recorder._closed = True
         recorder._thread = None
         recorder._counting = threading.Lock()
-        recorder._spool.abandon()
+        if recorder._spool is not None:
+            recorder._spool.abandon()
 
 
 def _json(facts: Mapping[str, object]) -> bytes:

@@ -232,6 +232,60 @@ def test_a_close_that_takes_too_long_gives_up_and_counts(tmp_path: pathlib.Path)
         go_on.set()
 
 
+def test_the_next_world_of_a_rank_waits_for_no_disk_and_shares_the_spool_with_nobody(tmp_path: pathlib.Path) -> None:
+    """A disk that stalls while an elastic job changes its world: all of both is written, in order, by one writer at a time."""
+    first = Recorder(tmp_path, identity(rank=1, world_size=2))
+    go_on, stalled = threading.Event(), threading.Event()
+    append = first._spool.append if first._spool else None
+    assert append is not None
+
+    def stall(kind: Kind, body: bytes, weight: int = 1) -> None:
+        stalled.set()
+        go_on.wait(120)
+        append(kind, body, weight)
+
+    with mock.patch.object(first._spool, "append", stall):
+        first.event("first", "the writer hangs in this one")
+        first._wake.set()
+        assert stalled.wait(120)
+        first.job_end({"phase": "stitched"})
+        began = time.monotonic()
+        second = Recorder(tmp_path, identity(rank=0, world_size=1), after=first)
+        second.event("second", "of the next world")
+        assert time.monotonic() - began < 5.0
+        assert not second.flush(0.2)
+        assert second.process != first.process
+        go_on.set()
+        assert second.flush(120)
+    assert (first.lost, second.lost) == (0, 0)
+    assert not writer_is_dead(tmp_path), "the lock is the second one's, and it lives"
+    second.close(timeout_s=120)
+    found = [rows_of_segment(path.read_bytes(), None)[0] for path in spool.segments(tmp_path, SEALED)]
+    assert [[event["message"] for event in rows.tables["events"]] for rows in found] == [
+        ["the writer hangs in this one"],
+        ["of the next world"],
+    ]
+    assert [len(rows.tables["job_ends"]) for rows in found] == [1, 0]
+
+
+def writer_is_dead(folder: pathlib.Path) -> bool:
+    """As a shipper in another process sees it: a process's own locks do not stop it."""
+    text = "import pathlib, sys; from stitchfleet.telemetry.shipping import shipper; "
+    text += "sys.exit(shipper._writer_is_dead(pathlib.Path(sys.argv[1])))"
+    return bool(subprocess.run([sys.executable, "-c", text, str(folder)], check=False).returncode)
+
+
+def test_a_next_world_whose_spool_cannot_be_opened_counts_what_it_lost(tmp_path: pathlib.Path) -> None:
+    first = Recorder(tmp_path / "spool", identity())
+    with mock.patch.object(recording, "SpoolWriter", side_effect=OSError(28, "no space left on device")):
+        second = Recorder(tmp_path / "spool", identity(rank=0, world_size=1), after=first)
+    for step in range(3):
+        second.iteration(step, PLAIN, 5)
+    second.close(timeout_s=120)
+    assert second.lost == 3
+    assert "no space left" in second.failure
+
+
 def test_segments_are_sealed_in_time_and_less_often_while_nobody_takes_them(tmp_path: pathlib.Path) -> None:
     now = 1000.0
     clock = types.SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
