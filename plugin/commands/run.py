@@ -125,7 +125,8 @@ class RunCommand:
                 kept = keep_store(world)
             summaries.remove(summary)
             settings = dataclasses.replace(settings, summary=summary)
-            if why := why_python_does_not_start_us(command):
+            why = why_python_does_not_start_us(command)
+            if why:
                 say(f"the job will run plain: {why}")
             code = run_to_the_end(command, job_environment(settings))
             found = summaries.gather(summary)
@@ -135,7 +136,7 @@ class RunCommand:
                 found = summaries_of_ranks(world, found, arguments.summary, RANKS_SECONDS if code == 0 else 1.0)
                 if kept is not None:
                     kept.close()
-            if not arguments.quiet and not settings.quiet and world.rank == 0:
+            if not arguments.quiet and not settings.quiet and world.rank == 0 and (found or not why):
                 print_summaries(found)
         return code
 

@@ -204,6 +204,15 @@ def test_a_python_that_does_not_read_sitecustomize_is_told(command: Sequence[str
     assert bool(found) == bool(reason)
 
 
+def test_of_a_job_that_runs_plain_one_line_says_why_and_none_misses_its_summary(cache: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--cache", str(cache), "--"]
+    command += [sys.executable, "-I", "-c", "print('trained')"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "trained\n"
+    why = "python -I ignores PYTHONPATH, by which the plugin is switched on"
+    assert done.stderr == f"stitchfleet: the job will run plain: {why}\n"
+
+
 def test_a_python_without_us_runs_the_job_and_is_named(tmp_path: pathlib.Path) -> None:
     """Somebody has stitchfleet in a virtual environment, and runs the job with another Python."""
     shutil.copy(pathlib.Path(plugin.__file__).parent / "bootstrap" / "sitecustomize.py", tmp_path)
