@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..base.dtypes import DT_INT32
+from ..base.edges import control_inputs, data_inputs
 from ..graph.placed_graph import device_type
 from ..graph.tf_ops import UNIFORM_BITS
 
@@ -115,8 +116,8 @@ def _processor_of(device: str) -> str:
 def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
     """Replaces `node` in place by its stateless twin, which draws from the stream `stream_name`."""
     shape = node.input[0]
-    control = [name for name in node.input if name.startswith("^")]
-    rest = [name for name in node.input[1:] if not name.startswith("^")]
+    control = control_inputs(node)
+    rest = data_inputs(node)[1:]
     stream = graph.node.add(
         name=f"{node.name}/stitchfleet_stream",
         op="StitchfleetRandomStream",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..base.dtypes import DT_RESOURCE
+from ..base.edges import data_inputs
 from ..graph import fused
 from ..graph.control_flow import topological_order
 from ..graph.placed_graph import PlacedGraph, Port, device_type
@@ -113,7 +114,7 @@ def copy_without(
         copy = copied.node.add()
         copy.CopyFrom(node.proto)
         if any(port.node in owner for port in node.inputs) or any(source in owner for source in node.control):
-            texts = [text for text in node.proto.input if not text.startswith("^")]
+            texts = data_inputs(node.proto)
             del copy.input[:]
             copy.input.extend(data(port) if port.node in owner else text for port, text in zip(node.inputs, texts))
             copy.input.extend(

@@ -23,6 +23,7 @@ from ..arms import switch
 from ..arms.passes import passes_of
 from ..arms.switch import SESSION_MARK, Arm
 from ..base.containment import contained
+from ..base.edges import node_of
 from ..base.wrapping import wrap
 from ..job.job import GENERATIONS, Job
 from ..job.program import Program, Ticket
@@ -90,7 +91,7 @@ def _number_of(graph: Any) -> int:
 
 
 def _name_of(names: tuple[str, ...]) -> str:
-    return names[0].split(":")[0] if names else "session"
+    return node_of(names[0]) if names else "session"
 
 
 def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:

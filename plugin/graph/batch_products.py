@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ..base.dtypes import PRODUCT_FLOATS
+from ..base.edges import control_inputs, data_inputs
 from .memory_bound import MARK, OperandShapes, PartialShape
 from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
@@ -103,9 +104,9 @@ def _replace_sum(product: GraphNode, total: GraphNode, refusal_of: RefusalOf) ->
     """Makes a Sum one of our ops, which reads the operands of the product that it read. Returns whether it did."""
     made = copy_of(total.proto)
     made.op = SUM_OF_PRODUCTS_OP
-    data = [text for text in product.proto.input if not text.startswith("^")]
-    control = [text for node in (product, total) for text in node.proto.input if text.startswith("^")]
-    axes = [text for text in total.proto.input if not text.startswith("^")][1]
+    data = data_inputs(product.proto)
+    control = [*control_inputs(product.proto), *control_inputs(total.proto)]
+    axes = data_inputs(total.proto)[1]
     del made.input[:]
     made.input.extend([*data, axes, *dict.fromkeys(control)])
     for name in ("Tidx", "keep_dims"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from ..base.edges import node_of
 from .control_flow import topological_order
 from .placed_graph import PlacedGraph
 from .tf_ops import MAX_CONST_BYTES
@@ -24,7 +25,7 @@ def free_constants(graph: Any) -> int:
     """
     if any(node.op in ("Enter", "RefEnter") for node in graph.node):
         return 0
-    merged = {name.partition(":")[0] for node in graph.node if node.op in _MERGES for name in node.input}
+    merged = {node_of(name) for node in graph.node if node.op in _MERGES for name in node.input}
     waits = {
         node.name: list(node.input)
         for node in graph.node
@@ -40,7 +41,7 @@ def free_constants(graph: Any) -> int:
         if node.name in waits:
             del node.input[:]
             continue
-        sources = {_node_of(text) for text in node.input} & waits.keys()
+        sources = {node_of(text) for text in node.input} & waits.keys()
         inherited: list[str] = []
         while sources:  # a constant may have waited for another
             source = sources.pop()
@@ -50,7 +51,7 @@ def free_constants(graph: Any) -> int:
                 else:
                     inherited.append(name)
         if inherited:
-            others = [name for text in node.input if (name := _node_of(text)) not in waits]
+            others = [name for text in node.input if (name := node_of(text)) not in waits]
             node.input.extend(name for name in sorted(set(inherited)) if not runs_before(name[1:], others))
     return len(waits)
 
@@ -58,7 +59,7 @@ def free_constants(graph: Any) -> int:
 def drop_unread(graph: Any, preserve: Collection[str]) -> int:
     """Removes the constants that no node of a GraphDef reads or waits for, in place, but for those with a name in `preserve`. Returns
     their number."""
-    read = {_node_of(text) for node in graph.node for text in node.input}
+    read = {node_of(text) for node in graph.node for text in node.input}
     kept = [node for node in graph.node if node.op != "Const" or node.name in read or node.name in preserve]
     dropped = len(graph.node) - len(kept)
     if dropped:
@@ -66,10 +67,6 @@ def drop_unread(graph: Any, preserve: Collection[str]) -> int:
         del graph.node[:]
         graph.node.extend(remaining.node)
     return dropped
-
-
-def _node_of(text: str) -> str:
-    return text.lstrip("^").partition(":")[0]
 
 
 def _orders(graph: PlacedGraph) -> Callable[[str, Iterable[str]], bool]:

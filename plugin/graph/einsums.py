@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..base.dtypes import DT_INT32, WIDE_FLOATS
+from ..base.edges import control_inputs, data_inputs, node_of
 from .memory_bound import MARK, letters_of
 from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import device_type
@@ -95,7 +96,7 @@ def _is_plain(node: Any) -> bool:
 def _expand(graph: Any, node: Any, found: Factors, refusal_of: RefusalOf) -> bool:
     """Makes a product of an einsum. Returns whether it did."""
     name = str(node.name)
-    data = [text for text in node.input if not text.startswith("^")]
+    data = data_inputs(node)
     added: list[Any] = []
     turned = []
     sources = zip(data[::-1] if found.is_swapped else data, found.operands, (found.first, found.second), strict=True)
@@ -109,7 +110,7 @@ def _expand(graph: Any, node: Any, found: Factors, refusal_of: RefusalOf) -> boo
     product = copy_of(node)
     product.name, product.op = name if is_last else f"{name}/stitchfleet_product", EINSUM_OP
     del product.input[:]
-    product.input.extend([*data, *turned, *(text for text in node.input if text.startswith("^"))])
+    product.input.extend([*data, *turned, *control_inputs(node)])
     for key in ("N", "equation"):
         product.attr.pop(key, None)
     product.attr["adj_x"].b, product.attr["adj_y"].b = found.adj_x, found.adj_y
@@ -135,7 +136,7 @@ def _transpose(node: Any, name: str, source: str, given: str, wanted: str, ancho
 
     constant, made = type(node)(), type(node)()
     constant.name, constant.op, constant.device = f"{name}/stitchfleet_permutation", "Const", node.device
-    constant.input.append("^" + anchor.partition(":")[0])
+    constant.input.append("^" + node_of(anchor))
     constant.attr["dtype"].type = DT_INT32
     constant.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(_permutation(given, wanted), dtype="int32"))
     made.name, made.op, made.device = name, "Transpose", node.device

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..base.edges import control_inputs, data_inputs
 from .placed_graph import PlacedGraph, Port, device_type
 
 _ORIGINAL = "_stitchfleet_fused"
@@ -57,7 +58,7 @@ def _take_sequence_apart(graph: Any, node: Any, ops: Sequence[str]) -> None:
     """Splits an operator of one operand into a sequence. A Mul at its end multiplies by the operand."""
     dtype = node.attr["T"].type
     original = node.SerializeToString(deterministic=True)
-    control = [name for name in node.input if name.startswith("^")]
+    control = control_inputs(node)
     operand = source = node.input[0]
     parts = []
     for position, op in enumerate(ops[:-1]):
@@ -96,7 +97,7 @@ def _take_normalization_apart(graph: Any, node: Any) -> str:
     """Splits a _FusedBatchNormEx. Returns the name of the normalization."""
     original = node.SerializeToString(deterministic=True)
     norm = graph.node.add(name=f"{node.name}/stitchfleet_norm", op="FusedBatchNormV3", device=node.device)
-    norm.input.extend([*node.input[:5], *(name for name in node.input if name.startswith("^"))])
+    norm.input.extend([*node.input[:5], *control_inputs(node)])
     for name in ("T", "U", "epsilon", "exponential_avg_factor", "data_format", "is_training"):
         if name in node.attr:
             norm.attr[name].CopyFrom(node.attr[name])
@@ -123,7 +124,7 @@ _OF_TWO: Final = ("BiasAdd", "Add")
 def operands_of_fused(product: Any) -> list[tuple[str, list[str]]]:
     """What is fused onto a _FusedMatMul, in order: each entry of `fused_ops`, with the input text of its operand besides the product
     (none or one)."""
-    others = [text for text in product.input[2:] if not text.startswith("^")]
+    others = data_inputs(product)[2:]
     found = []
     for entry in product.attr["fused_ops"].list.s:
         op = entry.decode()
@@ -141,7 +142,7 @@ def take_product_apart(graph: Any, node: Any) -> Any | None:
         return None
     original = node.SerializeToString(deterministic=True)
     product = graph.node.add(name=f"{node.name}/stitchfleet_product", op="MatMul", device=node.device)
-    product.input.extend([*node.input[:2], *(name for name in node.input if name.startswith("^"))])
+    product.input.extend([*node.input[:2], *control_inputs(node)])
     for name in ("T", "transpose_a", "transpose_b"):
         product.attr[name].CopyFrom(node.attr[name])
     parts = [str(product.name)]
@@ -226,9 +227,7 @@ def restore(graph: Any) -> int:
         node = placed.nodes[operator.last].proto
         members = [placed.nodes[i].proto for i in (*operator.parts, operator.last)]
         inside = {member.name for member in members}
-        control = [
-            text for member in members for text in member.input if text.startswith("^") and text[1:] not in inside
-        ]
+        control = [text for member in members for text in control_inputs(member) if text[1:] not in inside]
         operands = [
             f"{placed.nodes[port.node].name}:{port.index}" if port.index else placed.nodes[port.node].name
             for port in operator.inputs

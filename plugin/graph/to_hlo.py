@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.edges import node_of
 from ..native.library import numpy_dtype
 
 
@@ -106,8 +107,8 @@ def body_function(body: bytes) -> Any:
         nodes.node.extend(kept)
         # a result that is an argument (an assign of a value just read) is not a node of the body
         computed = [tensor.name for tensor in graph.outputs if tensor.op.name not in placeholders]
-        read = {name.partition(":")[0] for node in kept for name in node.input}
-        given = {name: value for name, value in named.items() if name.partition(":")[0] in read}
+        read = {node_of(name) for node in kept for name in node.input}
+        given = {name: value for name, value in named.items() if node_of(name) in read}
         results = iter(tf.graph_util.import_graph_def(nodes, input_map=given, return_elements=computed, name=""))
         return tuple(
             tf.identity(named[tensor.name]) if tensor.op.name in placeholders else next(results)

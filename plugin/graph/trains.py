@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.edges import data_inputs, node_of
 from ..base.op_names import READ_VARIABLE, VARIABLES
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
@@ -28,17 +29,13 @@ def trains(graph: Any) -> bool:
     nodes = {node.name: node for node in graph.node}
     return any(
         not (
-            _name(node.input[0]) in scalars
+            node_of(node.input[0]) in scalars
             or _adds(node, nodes)
             or _initializes(node, nodes)
             or _is_of_another_rank(node, nodes)
         )
         for node in written
     )
-
-
-def _name(edge: str) -> str:
-    return edge.partition(":")[0]
 
 
 def _adds(write: Any, nodes: Mapping[str, Any]) -> bool:
@@ -48,10 +45,10 @@ def _adds(write: Any, nodes: Mapping[str, Any]) -> bool:
         return True
     if not write.op.startswith("Assign") or len(write.input) < 2:
         return False
-    variable = _name(write.input[0])
+    variable = node_of(write.input[0])
     waiting, own, others = [write.input[1]], 0, []
     while waiting:
-        name = _name(waiting.pop())
+        name = node_of(waiting.pop())
         node = nodes.get(name)
         if name == variable:
             own += 1
@@ -60,17 +57,13 @@ def _adds(write: Any, nodes: Mapping[str, Any]) -> bool:
         elif node.op in _SAME_VALUE or node.op == READ_VARIABLE:
             waiting.append(node.input[0])
         elif node.op in _SUMS:
-            waiting += _operands(node)
+            waiting += data_inputs(node)
         elif node.op == "Sub":
             waiting.append(node.input[0])
-            others.append(_name(node.input[1]))
+            others.append(node_of(node.input[1]))
         else:
             others.append(name)
     return own == 1 and not _depends(others, variable, nodes)
-
-
-def _operands(node: Any) -> list[str]:
-    return [edge for edge in node.input if not edge.startswith("^")]
 
 
 def _depends(names: list[str], variable: str, nodes: Mapping[str, Any]) -> bool:
@@ -80,10 +73,10 @@ def _depends(names: list[str], variable: str, nodes: Mapping[str, Any]) -> bool:
         name = waiting.pop()
         if name == variable:
             return True
-        for edge in _operands(nodes[name]) if name in nodes else ():
-            if _name(edge) not in seen:
-                seen.add(_name(edge))
-                waiting.append(_name(edge))
+        for edge in data_inputs(nodes[name]) if name in nodes else ():
+            if node_of(edge) not in seen:
+                seen.add(node_of(edge))
+                waiting.append(node_of(edge))
     return False
 
 
@@ -91,12 +84,12 @@ def _initializes(write: Any, nodes: Mapping[str, Any]) -> bool:
     """Whether a node writes what is computed from constants and random numbers alone."""
     if write.op not in ("Assign", "AssignVariableOp") or len(write.input) < 2:
         return False
-    waiting, seen = [_name(write.input[1])], set[str]()
+    waiting, seen = [node_of(write.input[1])], set[str]()
     while waiting:
         node = nodes.get(waiting.pop())
         if node is None:
             return False
-        inputs = set(map(_name, _operands(node)))
+        inputs = set(map(node_of, data_inputs(node)))
         if not inputs and node.op != "Const":
             return False
         waiting += inputs - seen
@@ -108,9 +101,9 @@ def _is_of_another_rank(write: Any, nodes: Mapping[str, Any]) -> bool:
     """Whether a node writes the value that another rank has broadcast, as each rank does when a job begins or a rank joins it."""
     if not write.op.startswith("Assign") or len(write.input) < 2:
         return False
-    value = nodes.get(_name(write.input[1]))
+    value = nodes.get(node_of(write.input[1]))
     while value is not None and value.op in _SAME_VALUE:
-        value = nodes.get(_name(value.input[0]))
+        value = nodes.get(node_of(value.input[0]))
     return value is not None and value.op.startswith(_OF_ANOTHER_RANK)
 
 

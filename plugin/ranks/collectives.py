@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DT_INT32, DT_INT64
+from ..base.edges import node_of
 from ..base.op_names import READ_VARIABLE, REFERENCE_VARIABLES
 
 COLLECTIVES = frozenset(
@@ -61,7 +62,7 @@ class Operator(NamedTuple):
 
 def operator_of(definition: Any) -> Operator:
     """The Operator of a NodeDef."""
-    inputs = [name.lstrip("^").partition(":")[0] for name in definition.input]
+    inputs = [node_of(name) for name in definition.input]
     process_set = definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
     return Operator(definition.op, inputs, process_set, _integer(definition) if definition.op == "Const" else None)
 
@@ -218,7 +219,7 @@ def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
 
     Raises what Graph.get_operation_by_name raises for a name that is not there (KeyError, ValueError).
     """
-    waiting = [name.partition(":")[0] for name in names]
+    waiting = [node_of(name) for name in names]
     nodes: dict[str, Operator] = {}
     while waiting:
         name = waiting.pop()

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base.dtypes import DT_INT32, DT_VARIANT
+from ..base.edges import control_inputs
 from ..graph.control_flow import Liveness, analyse
 from ..graph.fused import FUSED_WITH_PRODUCT, operands_of_fused
 from ..graph.node_defs import RefusalOf, serialized, without_inputs
@@ -147,7 +148,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal_
     entered_shape = add_enter(
         graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, DT_INT32, [f"^{products.name}"]
     )
-    control = [text for text in product.proto.input if text.startswith("^")]
+    control = control_inputs(product.proto)
     items = [entered_list.name, item.proto.input[1], entered_shape.name, *control]
     # The last node has the product's name.
     nodes = [add("", f"inside_{i}", []) for i in range(len(inside))] + [product.proto]

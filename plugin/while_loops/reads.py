@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.edges import control_inputs
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
 from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
@@ -52,7 +53,7 @@ def hoist_reads(graph: Any) -> int:
                 source = _read_before(graph, placed, enter, dtype) if outer is None else values[outer]
                 handle = placed.nodes[enter].proto
                 values[enter] = str(add_enter(graph, handle, f"{handle.name}/stitchfleet_value", source, dtype).name)
-        control = [name for name in node.input if name.startswith("^")]
+        control = control_inputs(node)
         node.op = "Identity"
         for name in list(node.attr):
             del node.attr[name]

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.edges import control_inputs
 from ..graph.placed_graph import PlacedGraph, Port
 
 
@@ -41,7 +42,7 @@ def add_enter(graph: Any, like: Any, name: str, source: str, dtype: int, waits: 
 
     It has the control inputs of `like`, and those in `waits` ("^" and a name). source: the value outside. dtype: its DataType number.
     """
-    control = dict.fromkeys([*(text for text in like.input if text.startswith("^")), *waits])
+    control = dict.fromkeys([*control_inputs(like), *waits])
     node = graph.node.add(name=name, op="Enter", device=like.device, input=[source, *control])
     node.attr["T"].type = dtype
     for attribute in ("frame_name", "is_constant", "parallel_iterations"):
