@@ -57,14 +57,14 @@ class FallbackFunction {
   // A number that no other op with this function has now. The op gives it back when it goes. Thread-safe.
   int TakeNumber() const {
     tensorflow::mutex_lock lock(mutex_);
-    int number = 0;
-    while (taken_.count(number) != 0) ++number;
-    taken_.insert(number);
+    if (given_back_.empty()) return next_++;
+    const int number = *given_back_.begin();
+    given_back_.erase(given_back_.begin());
     return number;
   }
   void GiveBack(int number) const {
     tensorflow::mutex_lock lock(mutex_);
-    taken_.erase(number);
+    given_back_.insert(number);
   }
 
   // The instance of the op with a number in a runtime, on one of its devices: made by the first call, found by later ones. Each run asks
@@ -90,7 +90,8 @@ class FallbackFunction {
   const int arguments_, results_;
   const tensorflow::FunctionLibraryDefinition library_;
   mutable tensorflow::mutex mutex_;
-  mutable std::set<int> taken_;
+  mutable int next_ = 0;
+  mutable std::set<int> given_back_;  // all below next_
 };
 
 }  // namespace stitchfleet
