@@ -27,6 +27,7 @@ from .rules import ALL, Rules
 from .scans import find_scans
 from .scatters import IndexTable, TableStep, index_table, scatter_work
 from .schemes import OpScheme, Scheme
+from .searches import searches_as_reductions
 from .splitting import SplitDecision, split_long_rows
 
 MAX_REPLANS = 64  # most attempts to plan a graph, each with one more node forced into memory (never seen above 9)
@@ -226,7 +227,8 @@ def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
     graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
     RuntimeError if there is still no plan after MAX_REPLANS attempts, TraceTooLargeError if forcing a node does not help."""
-    simple = normalise(single_rows_as_sums(find_scans(transposes_last(normalise(graph)), target), target))
+    simple = find_scans(transposes_last(normalise(graph)), target)
+    simple = normalise(searches_as_reductions(single_rows_as_sums(simple, target), target))
     simple, splits = split_long_rows(simple, target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 

@@ -142,30 +142,31 @@ template <class V, class Combine> STITCH_INLINE auto stitch_fold16(V v, Combine 
 }
 #endif
 
-/* Folds the `lanes` elements of `lane` (a power of two) into one. `lane` is aligned to 64 bytes and may be overwritten. Only
- * floats are folded as vectors: for integers `combine` is text with casts, which cannot be applied to vectors. */
-template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {
+/* Folds the `lanes` elements of `lane` (a power of two) into one. `lane` is aligned to 64 bytes and may be overwritten. Floats are
+ * folded as vectors, integers if `of_vectors`: most of their `combine` are texts with casts, which cannot be applied to vectors. */
+template <int lanes, bool of_vectors = false, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {
 #ifdef STITCH_SHUFFLES
-  if constexpr (lanes == 16 && stitch_is_float<T>) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
-  if constexpr (lanes == 8 && stitch_is_float<T>) return stitch_fold8(*(const typename StitchLanes<T, 8>::Vector*)lane, combine);
-  if constexpr (lanes == 4 && stitch_is_float<T>) return stitch_fold4(*(const typename StitchLanes<T, 4>::Vector*)lane, combine);
+  constexpr bool as_vector = stitch_is_float<T> || of_vectors;
+  if constexpr (lanes == 16 && as_vector) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
+  if constexpr (lanes == 8 && as_vector) return stitch_fold8(*(const typename StitchLanes<T, 8>::Vector*)lane, combine);
+  if constexpr (lanes == 4 && as_vector) return stitch_fold4(*(const typename StitchLanes<T, 4>::Vector*)lane, combine);
 #endif
   if constexpr (lanes == 1) {
     return lane[0];
   } else {
     for (int i = 0; i < lanes / 2; ++i) lane[i] = combine(lane[i], lane[i + lanes / 2]);
-    return stitch_fold<lanes / 2>(lane, combine);
+    return stitch_fold<lanes / 2, of_vectors>(lane, combine);
   }
 }
 
 /* The same for a number of lanes that is not a power of two. */
-template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T* lane, Combine combine) {
+template <int lanes, bool of_vectors = false, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T* lane, Combine combine) {
   constexpr int first = lanes >= 8 ? 8 : lanes >= 4 ? 4 : lanes >= 2 ? 2 : 1;
-  const T folded = stitch_fold<first>(lane, combine);
+  const T folded = stitch_fold<first, of_vectors>(lane, combine);
   if constexpr (lanes == first) {
     return folded;
   } else {
-    return combine(folded, stitch_fold_rest<lanes - first>(lane + first, combine));
+    return combine(folded, stitch_fold_rest<lanes - first, of_vectors>(lane + first, combine));
   }
 }
 
@@ -176,11 +177,12 @@ template <class T> STITCH_INLINE T stitch_sign(T value) {
 }
 
 /* One step of a maximum or minimum in lanes. stitch_max would wait for the compare with the accumulator in each step; here only a
- * max is between two steps, and `nan`, -1 once a value was NaN, is no part of that chain: a row of 4096 takes half as long with AVX-512,
- * and as long as before with AVX2. The results are the same to the bit, including the sign of a zero. */
+ * max is between two steps, and `nan`, negative once a value was NaN, is no part of that chain: a row of 4096 takes half as long with
+ * AVX-512, and as long as before with AVX2. The results are the same to the bit, including the sign of a zero. (If the flag came from
+ * a compare, g++ 12 would make no vectors of a loop whose value is a select with a constant.) */
 template <bool largest> STITCH_INLINE void stitch_extreme(float& lane, int& nan, float value) {
   lane = (largest ? lane > value : lane < value) ? lane : value;
-  nan |= -(int)(value != value);
+  nan |= 0x7f800000 - (stitch_bits<int>(value) & 0x7fffffff);
 }
 
 /* stitch_fold for these lanes. */
@@ -196,8 +198,9 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(const
       value = further(value, part[1]);
       flag |= flags[1];
     }
+    const auto sign = flag - flag - 0x7fffffff - 1;
     unsigned short any;
-    __asm__("vptestmd %1, %1, %0" : "=k"(any) : "v"(flag));
+    __asm__("vptestmd %2, %1, %0" : "=k"(any) : "v"(flag), "v"(sign));
     const float found = stitch_fold16(value, further);
     return any ? __builtin_nanf("") : found;
   }
@@ -223,7 +226,7 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(const
   for (int count = lanes / 2; count; count /= 2) {
     for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]);
   }
-  return any ? __builtin_nanf("") : part[0];
+  return any < 0 ? __builtin_nanf("") : part[0];
 }
 
 /* ---- scans -----------------------------------------------------------------------------------------------------------------

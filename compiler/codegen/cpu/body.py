@@ -112,7 +112,9 @@ class CpuWriter(Writer):
     def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
         ctype = REGISTER_TYPE[statement.dtype]
         combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
-        folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
+        # The text of an integer's maximum or minimum can be applied to vectors.
+        vectors = ", true" if statement.kind in ("max", "min") and ctype in ("int", "unsigned") else ""
+        folded = f"stitch_fold<{statement.lanes}{vectors}>({statement.local}, {combine})"
         if statement.local in self.extremes:
             largest = str(statement.kind == "max").lower()
             folded = f"stitch_fold_extreme<{statement.lanes}, {largest}>({statement.local}, {statement.local}{NAN})"
@@ -120,7 +122,7 @@ class CpuWriter(Writer):
         if rest:
             whole, of_rest = f"{statement.name}_whole", f"{statement.name}{REST}"
             yield f"{pad}const {ctype} {whole} = {folded};"
-            yield f"{pad}const {ctype} {of_rest} = stitch_fold_rest<{rest}>({statement.local}{REST}, {combine});"
+            yield f"{pad}const {ctype} {of_rest} = stitch_fold_rest<{rest}{vectors}>({statement.local}{REST}, {combine});"
             folded = cpp_combine(statement.kind, statement.dtype, whole, of_rest)
         yield f"{pad}const {ctype} {statement.name} = {folded};"
 
