@@ -20,62 +20,103 @@ from .uses import read_value
 LEAST_EXTENT: Final = 16
 LEAST_PART: Final = 8
 """Least extent of a vector loop that is cut, and least average length of its parts: short loops are faster as masked vectors."""
+FEWEST_PIECES: Final = 4
+"""A vector loop below LEAST_EXTENT is cut into this many parts and more: as vectors its elements would compute all of them."""
 MOST_PARTS: Final = 64
 MOST_GROWTH: Final = 3
-"""A loop around other loops is cut into at most MOST_PARTS parts, which have at most MOST_GROWTH times its statements in all:
-every part repeats the statements without a guard."""
-_KNOWN: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine, loops.Assign)
+"""A loop around other loops, and one over rows, is cut into at most MOST_PARTS parts, which have at most MOST_GROWTH times its
+statements in all, since every part repeats the statements without a guard; or MOST_STATEMENTS, if a part has half as many as the
+loop."""
+MOST_STATEMENTS: Final = 1000
+OVER_ROWS: Final = (("first_row", "last_row"), ("block_first", "block_last"))
+"""The bounds of loops over the rows of a task, or of a block of them. Such a loop is cut although they are not known."""
+_FLAT: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine, loops.Assign)
+_KNOWN: Final = (*_FLAT, loops.Update)
+_KNOWN_IN_SERIAL: Final = (*_KNOWN, Loop, loops.If, loops.Local, loops.Collapse)
 
 
 def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
-    """Cuts `loop`, a vector loop or a serial one around vector loops, into loops whose guards are known:
+    """Cuts `loop`, a vector loop or a serial one, into loops whose guards are known:
 
     before: for k in [0, 72) simd: t1 = a[k] if 0 <= k < 36; t2 = b[k - 36] if 36 <= k < 72; c[k] = t1 if 0 <= k < 36 else t2
     after:  for k in [0, 36) simd: t1 = a[k]; c[k] = t1        for k in [36, 72) simd: t2 = b[k - 36]; c[k] = t2
 
     Returns () if cutting is not worth it. The parts carry their ends as `bounds`, if they are not cut further.
     """
-    is_outer = loop.kind is LoopKind.SERIAL and any(isinstance(statement, Loop) for statement in loop.body)
-    if loop.bounds or not (is_outer or (loop.kind is LoopKind.SIMD and loop.extent >= LEAST_EXTENT)):
+    is_of_rows = loop.bounds in OVER_ROWS
+    is_of_vectors = loop.kind is LoopKind.SIMD or (loop.kind is LoopKind.LANES and is_of_rows)
+    if not (loop.kind is LoopKind.SERIAL or is_of_vectors) or (loop.bounds and not is_of_rows):
         return ()
-    allowed = (*_KNOWN, Loop) if is_outer else _KNOWN
-    if not all(isinstance(statement, allowed) for statement in loops.walk(loop.body)):
+    known = _KNOWN if is_of_vectors else _KNOWN_IN_SERIAL
+    if not all(isinstance(statement, known) for statement in loops.walk(loop.body)):
         return ()
-    cuts = {0, loop.extent}
+    extent = _extent(loop)
+    cuts = {0, extent}
     for bound in _bounds_in(loop.body):
-        offset = _offset(bound, loop.variable)
-        if offset is not None:
-            cuts |= {cut for cut in (bound.low - offset, bound.high - offset) if 0 < cut < loop.extent}
+        values = _values(bound, loop)
+        if values is not None:
+            cuts |= {cut for cut in values if 0 < cut < extent}
     pieces = len(cuts) - 1
-    if pieces == 1 or (pieces > MOST_PARTS if is_outer else loop.extent < pieces * LEAST_PART):
+    if pieces == 1 or pieces > MOST_PARTS:
+        return ()
+    if is_of_vectors and (pieces < FEWEST_PIECES if extent < LEAST_EXTENT else extent < pieces * LEAST_PART):
         return ()
     parts = [part for first, last in pairwise(sorted(cuts)) for part in _part(loop, first, last)]
-    if is_outer and (len(parts) > MOST_PARTS or _size(parts) > MOST_GROWTH * _size((loop,))):
-        return ()
+    if is_of_rows or any(isinstance(statement, Loop) for statement in loop.body):
+        size, of_parts = _size((loop,)), _size(parts)
+        if len(parts) > MOST_PARTS:
+            return ()
+        if of_parts > MOST_GROWTH * size and (of_parts > MOST_STATEMENTS or 2 * of_parts > len(parts) * size):
+            return ()
     return tuple(parts)
 
 
 def _part(loop: Loop, first: int, last: int) -> tuple[Loop, ...]:
     """The loop for elements [first, last). Guards may still depend on a digit of the element, which has fewer values in the part:
     then the part's elements are counted from 0, and it may be cut further."""
-    part = replace(loop, body=_within(loop, first, last), bounds=(str(first), str(last)))
+    ends = _ends(loop, first, last, 0)
+    part = replace(loop, body=_within(loop, first, last), bounds=ends)
     if not any(loop.variable in bound.index.variables for bound in _bounds_in(part.body)):
         return (part,)
     fewer = Var(loop.variable.name, last - first)
+    values = {loop.variable: Index.of_var(fewer) + first}
     moved = replace(
         loop,
         variable=fewer,
         extent=last - first,
-        body=tuple(substituted(statement, {loop.variable: Index.of_var(fewer) + first}) for statement in part.body),
+        body=tuple(substituted(statement, values) for statement in part.body),
+        bounds=_ends(loop, first, last, first) if loop.bounds else None,
     )
-    return split_at_guards(moved) or (part,)
+    if cut := split_at_guards(moved):
+        return cut
+    known = replace(moved, body=_within(moved, 0, moved.extent))
+    return (known if _guards_of(known) < _guards_of(part) else part,)
+
+
+def _extent(loop: Loop) -> int:
+    """The number of iterations, of a loop over rows of all tasks together."""
+    return loop.extent if loop.bounds is None else loop.variable.extent
+
+
+def _ends(loop: Loop, first: int, last: int, origin: int) -> tuple[str, str]:
+    """The bounds of the part of a loop for elements [first, last), counted from `origin`. A loop over rows has bounds of its own."""
+    if loop.bounds is None:
+        return str(first - origin), str(last - origin)
+    begin, end = loop.bounds
+    begin = begin if first == 0 else f"({begin} > {first} ? {begin} : {first})"
+    end = end if last == _extent(loop) else f"({end} < {last} ? {end} : {last})"
+    return (f"{begin} - {origin}", f"{end} - {origin}") if origin else (begin, end)
+
+
+def _guards_of(loop: Loop) -> int:
+    return sum(1 for _ in _bounds_in(loop.body))
 
 
 def _size(statements: Iterable[Statement]) -> int:
     return sum(1 for _ in loops.walk(statements))
 
 
-SUBSTITUTED: Final = (*_KNOWN, Loop, loops.Local, loops.Collapse, loops.Turn)
+SUBSTITUTED: Final = (*_FLAT, Loop, loops.Local, loops.Collapse, loops.Turn)
 """The statements that `substituted` knows."""
 
 
@@ -87,9 +128,12 @@ def substituted(statement: Statement, values: Mapping[Var, Index]) -> Statement:
 
     if isinstance(statement, Loop):
         return replace(statement, body=tuple(substituted(inner, values) for inner in statement.body))
+    if isinstance(statement, loops.If):
+        body = tuple(substituted(inner, values) for inner in statement.body)
+        return loops.If(guard(statement.guard), body)
     if isinstance(statement, loops.Turn):
         return replace(statement, index=statement.index.substitute(values), place=statement.place.substitute(values))
-    if isinstance(statement, (loops.Store, loops.Combine, loops.Assign)):
+    if isinstance(statement, (loops.Store, loops.Update, loops.Combine, loops.Assign)):
         return statement if statement.index is None else replace(statement, index=statement.index.substitute(values))
     if not isinstance(statement, loops.Let):
         return statement
@@ -109,6 +153,8 @@ def _bounds_in(body: Iterable[Statement]) -> Iterator[Bound]:
 
 
 def _bounds_of(statement: Statement) -> Guard:
+    if isinstance(statement, loops.If):
+        return statement.guard
     if not isinstance(statement, loops.Let):
         return ()
     if isinstance(statement.value, (loops.Load, loops.LoadLocal)):
@@ -118,22 +164,39 @@ def _bounds_of(statement: Statement) -> Guard:
     return ()
 
 
-def _offset(bound: Bound, variable: Var) -> int | None:
-    """c, if the bound's index is `variable + c`; else None."""
-    rest = bound.index - Index.of_var(variable)
-    return rest.constant if rest.is_constant else None
+def _values(bound: Bound, loop: Loop) -> tuple[int, int] | None:
+    """[low, high) if the bound holds for these values of the loop's variable and no others, whatever the other variables are: its
+    index is the variable plus a constant, or a multiple of it plus what cannot reach the next multiple. None if it depends on
+    more."""
+    variable, extent = loop.variable, _extent(loop)
+    itself = Index.of_var(variable).terms  # none if it is always 0
+    scale = next((coefficient for coefficient, atom in bound.index.terms if itself and atom == itself[0][1]), 0)
+    if scale <= 0:
+        return None
+    rest = bound.index - Index.of_var(variable) * scale
+    if variable in rest.variables:
+        return None
+    (least, low), (high, most) = (
+        (-(-(end - rest.high) // scale), -(-(end - rest.low) // scale)) for end in (bound.low, bound.high)
+    )
+    if low <= 0:
+        least = low = 0
+    if high >= extent:
+        high = most = extent
+    return (low, high) if least == low and high == most else None
 
 
 def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
     """The body for elements [first, last), without statements that no result needs."""
 
     def holds(bound: Bound) -> bool | None:
-        offset = _offset(bound, loop.variable)
-        if offset is None:
+        values = _values(bound, loop)
+        if values is None:
             return None
-        if bound.low <= first + offset and last + offset <= bound.high:
+        low, high = values
+        if low <= first and last <= high:
             return True
-        return False if last + offset <= bound.low or bound.high <= first + offset else None
+        return False if last <= low or high <= first else None
 
     def rest(guard: Guard) -> Guard:
         return tuple(bound for bound in guard if holds(bound) is not True)
@@ -144,6 +207,8 @@ def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
     def known(statement: Statement) -> Statement:
         if isinstance(statement, Loop):
             return replace(statement, body=tuple(map(known, statement.body)))
+        if isinstance(statement, loops.If):
+            return loops.If(rest(statement.guard), () if never(statement.guard) else tuple(map(known, statement.body)))
         if not isinstance(statement, loops.Let):
             return statement
         value = statement.value
@@ -170,6 +235,11 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
     for statement in reversed(body):
         if isinstance(statement, Loop):
             statement = replace(statement, body=_needed(statement.body, names, variables))
+        elif isinstance(statement, loops.If):
+            statement = loops.If(statement.guard, _needed(statement.body, names, variables))
+            if not statement.body:
+                continue
+            variables |= {variable for bound in statement.guard for variable in bound.index.variables}
         elif isinstance(statement, loops.Let):
             if statement.name not in names:
                 continue
@@ -178,7 +248,7 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
             if statement.variable not in variables:
                 continue
             names.add(statement.value)
-        elif isinstance(statement, (loops.Store, loops.Combine, loops.Assign)):
+        elif isinstance(statement, (loops.Store, loops.Update, loops.Combine, loops.Assign)):
             names.add(statement.value)
             if statement.index is not None:
                 variables |= statement.index.variables

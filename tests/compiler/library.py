@@ -447,6 +447,31 @@ def embedding(rows: int, size: int, vocabulary: int) -> Graph:
     return m.done(m.op("add", m.op("gather", table, indices, gather=numbers), position))
 
 
+def heads_apart(edges: int, nodes: int, heads: int) -> Graph:
+    """Attention over a graph's edges as some libraries write it: the heads one after the other along the first dimension, their
+    edges' numbers too, with an edge from each node to itself; the scores' maximum for each node of each head."""
+    m, count = Maker("heads_apart"), edges + nodes
+    scores, ends = m.parameter(nodes, heads), m.parameter(edges, dtype=DType.S32)
+    targets = m.op("concatenate", ends, m.iota(0, (nodes,)), dimension=0)
+    rows = GatherDimensions((1,), (0,), (0,), 1, (1, 1))
+    parts, places = [], []
+    for head in range(heads):
+        column = m.op("slice", scores, start=(0, head), limit=(nodes, head + 1), strides=(1, 1))
+        parts.append(m.op("gather", column, targets, gather=rows))
+        places.append(m.op("add", targets, m.constant(head * nodes, (count,), DType.S32)))
+    all_scores = m.reshape(m.op("concatenate", *parts, dimension=0), heads * count)
+    all_places = m.op("concatenate", *places, dimension=0)
+    table = m.constant(-np.inf, (heads * nodes,))
+    largest = m.op("scatter", table, all_places, all_scores, scatter=GatherDimensions((), (0,), (0,), 1), kind="max")
+    inside = m.op(
+        "compare", all_places, m.constant(heads * nodes, (heads * count,), DType.S32), direction="LT", total_order=False
+    )
+    beside = m.op("concatenate", *parts, dimension=1)
+    return m.done(
+        largest, m.scaled(all_scores, 2.0), all_places, m.reduce(inside, 0, kind="and"), m.scaled(beside, 3.0)
+    )
+
+
 def column_sum(rows: int, columns: int) -> Graph:
     m = Maker("column_sum")
     return m.done(m.reduce(m.parameter(rows, columns), 0))

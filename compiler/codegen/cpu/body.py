@@ -178,7 +178,10 @@ class CpuWriter(Writer):
             yield from self._scan_loop(loop, indent)
         elif isinstance(form, forms.Parts):
             for part in form.loops:
-                yield from self._loop(part, indent)
+                is_open = part.kind is LoopKind.LANES  # it declares where its strips end
+                yield from (["  " * indent + "{"] if is_open else [])
+                yield from self._loop(part, indent + is_open)
+                yield from (["  " * indent + "}"] if is_open else [])
         elif isinstance(form, forms.OpenStrips):
             yield from self._open_strips(loop, indent)
         elif isinstance(form, forms.Strips):

@@ -20,7 +20,7 @@ from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, Target
 
 from ....marks import slow
-from ...library import LIBRARY, Maker, adam, gelu, joined_row_times_matrix, layer_norm_gradient, softmax
+from ...library import LIBRARY, Maker, adam, gelu, heads_apart, joined_row_times_matrix, layer_norm_gradient, softmax
 from ...native import STRESS, Built, build_all, complaint, said_of_vectors, toolchain
 from ...strategies import graphs
 
@@ -181,6 +181,24 @@ def test_rows_cut_into_the_pieces_they_are_joined_of_are_the_same_to_the_bit(mon
         for a, b in zip(built.load().run(inputs), whole.load().run(inputs), strict=True):
             assert a.tobytes() == b.tobytes()
         assert complaint(built, Regime.NORMAL, seed=1) is None
+
+
+def test_heads_one_after_the_other_are_the_same_to_the_bit_if_their_loops_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = [
+        heads_apart(edges, nodes, heads)
+        for edges, nodes, heads in ((90, 11, 8), (700, 20, 4), (3000, 77, 8), (5, 3, 2))
+    ]
+    cut = list(build_all(made))
+    monkeypatch.setattr(split, "MOST_PARTS", 0)
+    for built, whole in zip(cut, build_all(made), strict=True):
+        assert built.library != whole.library
+        for number, regime in enumerate((Regime.NORMAL, Regime.SPECIAL)):
+            inputs = random_inputs(built.graph, np.random.default_rng(number), regime)
+            for a, b in zip(built.load().run(inputs), whole.load().run(inputs), strict=True):
+                assert a.tobytes() == b.tobytes()
+            assert complaint(built, regime, seed=number) is None
 
 
 def collect(count: int, max_ops: int, number: int) -> list[Graph]:
