@@ -6,7 +6,7 @@ out what a loop would read, and the lowering follows the same steps to write the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,12 +50,12 @@ COPIES_ALLOWED = 4  # a node that is inlined at more positions of one loop body 
 STEPS_ALLOWED = 6000  # steps of one loop body, of any kind
 
 
-def _check_copies(graph: Graph, steps: Iterable[ElementRequest]) -> None:
+def _check_copies(graph: Graph, steps: Mapping[ElementRequest, ElementAnswer]) -> None:
     counts: dict[int, int] = {}
     total = 0
-    for request in steps:
+    for request, step in steps.items():
         total += 1
-        if OPS[graph.nodes[request.node].op].elementwise:
+        if not isinstance(step, LoadOwn) and OPS[graph.nodes[request.node].op].elementwise:
             counts[request.node] = counts.get(request.node, 0) + 1
     copies = sum(count - 1 for count in counts.values())
     if copies <= len(counts) + 64 and total <= STEPS_ALLOWED:

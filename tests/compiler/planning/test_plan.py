@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stitchfleet.compiler.check.random_inputs import Regime
 from stitchfleet.compiler.explaining.picture import draw
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
@@ -43,6 +44,7 @@ from ..library import (
     running_sum,
     softmax,
 )
+from ..native import build_all, complaint
 from ..strategies import graphs
 
 
@@ -357,6 +359,32 @@ def test_ops_are_counted_by_one_rule() -> None:
     assert "iota" in ops
     assert plan.op_count == sum(op not in ("parameter", "constant", "iota") for op in ops)
     assert explain(plan).startswith(f"kernel {plan.graph.name}: {plan.op_count} ops")
+
+
+def projected(dimensions: int) -> Graph:
+    """A tensor made monotonic along each dimension in turn, as tensorflow-lattice does it after a step: every dimension's slices are
+    read four times, each by ops that the next dimension reads as often."""
+    m, shape = Maker("projected"), (2,) * dimensions
+    half, x, outputs = m.parameter(), m.parameter(*shape), []
+    for d in range(dimensions):
+        apart = []
+        for i in range(2):
+            start, limit = [0] * dimensions, list(shape)
+            start[d], limit[d] = i, i + 1
+            apart.append(m.op("slice", x, start=tuple(start), limit=tuple(limit), strides=(1,) * dimensions))
+        middle = m.op("multiply", m.op("add", *apart), m.spread(half, m.shape(apart[0])))
+        low, high = m.op("minimum", apart[0], middle), m.op("maximum", apart[1], middle)
+        x = m.op("subtract", m.op("concatenate", low, high, dimension=d), m.parameter(*shape))
+        outputs.append(x)
+    return m.done(*outputs)
+
+
+def test_what_is_stored_is_no_copy_of_what_it_computes() -> None:
+    """However many positions of it are wanted: what has to be stored next is another node."""
+    made = [projected(dimensions) for dimensions in (2, 4, 6)]
+    assert any(plan_graph(graph).forced for graph in made)
+    for built in build_all(made):
+        assert complaint(built, Regime.NORMAL, seed=1) is None
 
 
 def test_draws_every_nest_and_the_tensors_between_them() -> None:
