@@ -176,53 +176,70 @@ template <class T> STITCH_INLINE T stitch_sign(T value) {
   return value > 0 ? T(1) : (value < 0 ? T(-1) : zero);
 }
 
-/* One step of a maximum or minimum in lanes. stitch_max would wait for the compare with the accumulator in each step; here only a
- * max is between two steps, and `nan`, negative once a value was NaN, is no part of that chain: a row of 4096 takes half as long with
+/* Negative if a value is NaN. */
+STITCH_INLINE int stitch_nan_flag(float value) { return 0x7f800000 - (stitch_bits<int>(value) & 0x7fffffff); }
+
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+STITCH_INLINE int stitch_any_nan(StitchLanes<float, 8>::Vector v) {
+  return __builtin_ia32_movmskps256((StitchLanes<float, 8>::Vector)(v != v));
+}
+STITCH_INLINE int stitch_any_flag(StitchLanes<int, 8>::Vector flags) {
+  return __builtin_ia32_movmskps256((StitchLanes<float, 8>::Vector)flags);
+}
+#ifdef __AVX512F__
+STITCH_INLINE int stitch_any_nan(StitchLanes<float, 16>::Vector v) {
+  unsigned short any;
+  __asm__("vcmpps $3, %1, %1, %0" : "=k"(any) : "v"(v));
+  return any;
+}
+STITCH_INLINE int stitch_any_flag(StitchLanes<int, 16>::Vector flags) {
+  const auto sign = flags - flags - 0x7fffffff - 1;
+  unsigned short any;
+  __asm__("vptestmd %2, %1, %0" : "=k"(any) : "v"(flags), "v"(sign));
+  return any;
+}
+#endif
+#endif
+
+/* One step of a long maximum or minimum in lanes. stitch_max would wait for the compare with the accumulator in each step; here only
+ * a max is between two steps, and `nan`, negative once a value was NaN, is no part of that chain: a row of 4096 takes half as long with
  * AVX-512, and as long as before with AVX2. The results are the same to the bit, including the sign of a zero. (If the flag came from
  * a compare, g++ 12 would make no vectors of a loop whose value is a select with a constant.) */
 template <bool largest> STITCH_INLINE void stitch_extreme(float& lane, int& nan, float value) {
   lane = (largest ? lane > value : lane < value) ? lane : value;
-  nan |= 0x7f800000 - (stitch_bits<int>(value) & 0x7fffffff);
+  nan |= stitch_nan_flag(value);
 }
 
-/* stitch_fold for these lanes. */
-template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(const float* lane, const int* nan) {
+/* stitch_fold for a maximum or minimum of floats. stitch_max tests in each step, one after the other, whether the left operand is NaN;
+ * here all lanes are tested once. nan: the flags of stitch_extreme; without them, a lane that was NaN is. The results are the same to
+ * the bit. */
+template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(const float* lane, const int* nan = nullptr) {
   const auto further = [](auto a, auto b) { return largest ? (a > b ? a : b) : (a < b ? a : b); };
-#if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
-  if constexpr (lanes == 16 || lanes == 32) {
-    const auto* part = (const StitchLanes<float, 16>::Vector*)lane;
-    const auto* flags = (const StitchLanes<int, 16>::Vector*)nan;
-    auto value = part[0];
-    auto flag = flags[0];
-    if constexpr (lanes == 32) {
-      value = further(value, part[1]);
-      flag |= flags[1];
-    }
-    const auto sign = flag - flag - 0x7fffffff - 1;
-    unsigned short any;
-    __asm__("vptestmd %2, %1, %0" : "=k"(any) : "v"(flag), "v"(sign));
-    const float found = stitch_fold16(value, further);
-    return any ? __builtin_nanf("") : found;
-  }
-#endif
 #if defined(STITCH_SHUFFLES) && defined(__AVX__)
+#ifdef __AVX512F__
+  constexpr int width = lanes == 16 || lanes == 32 ? 16 : 8;
+#else
+  constexpr int width = 8;
+#endif
   if constexpr (lanes == 8 || lanes == 16 || lanes == 32) {
-    typedef StitchLanes<float, 8>::Vector V;
-    typedef StitchLanes<int, 8>::Vector Flags;
-    V part[lanes / 8];
-    Flags flags[lanes / 8];
+    typedef typename StitchLanes<float, width>::Vector V;
+    typedef typename StitchLanes<int, width>::Vector Flags;
+    V part[lanes / width];
+    Flags flags[lanes / width];
+    int any = 0;
     __builtin_memcpy(part, lane, sizeof part);
-    __builtin_memcpy(flags, nan, sizeof flags);
-    for (int count = lanes / 16; count; count /= 2) {
-      for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]), flags[i] |= flags[i + count];
+    if (nan) __builtin_memcpy(flags, nan, sizeof flags);
+    for (int i = 0; i < lanes / width; ++i) any |= nan ? stitch_any_flag(flags[i]) : stitch_any_nan(part[i]);
+    for (int count = lanes / width / 2; count; count /= 2) {
+      for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]);
     }
-    const float found = stitch_fold8(part[0], further);
-    return __builtin_ia32_movmskps256((V)flags[0]) ? __builtin_nanf("") : found;
+    if constexpr (width == 16) return any ? __builtin_nanf("") : stitch_fold16(part[0], further);
+    else return any ? __builtin_nanf("") : stitch_fold8(part[0], further);
   }
 #endif
   float part[lanes];
   int any = 0;
-  for (int i = 0; i < lanes; ++i) part[i] = lane[i], any |= nan[i];
+  for (int i = 0; i < lanes; ++i) part[i] = lane[i], any |= nan ? nan[i] : stitch_nan_flag(lane[i]);
   for (int count = lanes / 2; count; count /= 2) {
     for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]);
   }

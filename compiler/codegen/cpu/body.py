@@ -44,6 +44,10 @@ SCAN_STEP: Final = {
 _PLACE: Final = Index.of_var(Var("place", SQUARE * SQUARE))
 
 
+def _is_max(kind: str) -> str:
+    return "true" if kind == "max" else "false"
+
+
 @dataclass(frozen=True)
 class CpuWriter(Writer):
     """Renders the statements of a nest. rests: the result of `forms.rests_of` for the statements that it is writing. extremes: the
@@ -76,8 +80,7 @@ class CpuWriter(Writer):
                 yield f"{pad}{target} = {statement.value};"
                 return
             if statement.local in self.extremes:
-                largest = str(statement.kind == "max").lower()
-                yield f"{pad}stitch_extreme<{largest}>({target}, {statement.local}{NAN}[{place}], {statement.value});"
+                yield f"{pad}stitch_extreme<{_is_max(statement.kind)}>({target}, {statement.local}{NAN}[{place}], {statement.value});"
                 return
             yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
         elif isinstance(statement, loops.Collapse):
@@ -115,9 +118,9 @@ class CpuWriter(Writer):
         # The text of an integer's maximum or minimum can be applied to vectors.
         vectors = ", true" if statement.kind in ("max", "min") and ctype in ("int", "unsigned") else ""
         folded = f"stitch_fold<{statement.lanes}{vectors}>({statement.local}, {combine})"
-        if statement.local in self.extremes:
-            largest = str(statement.kind == "max").lower()
-            folded = f"stitch_fold_extreme<{statement.lanes}, {largest}>({statement.local}, {statement.local}{NAN})"
+        if statement.kind in ("max", "min") and ctype == "float":
+            flags = f", {statement.local}{NAN}" if statement.local in self.extremes else ""
+            folded = f"stitch_fold_extreme<{statement.lanes}, {_is_max(statement.kind)}>({statement.local}{flags})"
         rest = self.rests.get(statement.local)
         if rest:
             whole, of_rest = f"{statement.name}_whole", f"{statement.name}{REST}"

@@ -232,16 +232,23 @@ def _half_of(loop: Loop, rest: int) -> int:
     return half if rest >= half and half * min(sizes, default=0) >= VECTOR_BYTES else 0
 
 
+LEAST_STRIPS: Final = 8
+"""A maximum of as many strips keeps flags beside its lanes. Of fewer strips they cost more than they save (2 to 5% of a softmax)."""
+
+
 def extremes_of(statements: Sequence[Statement]) -> frozenset[str]:
-    """Names of the lane accumulators of a maximum or minimum of floats that a Collapse of `statements` folds. Whether one of its
+    """Names of the lane accumulators of a long maximum or minimum of floats that a Collapse of `statements` folds. Whether one of its
     values was NaN is kept beside each (`stitch_extreme`)."""
-    return frozenset(
+    folded = {
         statement.local
         for statement in statements
         if isinstance(statement, loops.Collapse)
         and statement.kind in ("max", "min")
         and REGISTER_TYPE[statement.dtype] == "float"
-    )
+    }
+    long = (each for each in statements if isinstance(each, Loop) and each.extent >= LEAST_STRIPS * max(each.width, 1))
+    filled = {c.local for loop in long for c in loop.body if isinstance(c, loops.Combine) and c.index is None}
+    return frozenset(folded & filled)
 
 
 @dataclass(frozen=True)

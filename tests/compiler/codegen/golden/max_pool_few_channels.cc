@@ -15,7 +15,6 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
   for (long long r = first_row; r < last_row; ++r) {
     __attribute__((aligned(64))) float lane1[8];
     for (int i = 0; i < 8; ++i) lane1[i] = -__builtin_inff();
-    __attribute__((aligned(64))) int lane1_nan[8] = {};
     {
       #pragma omp simd
       for (int lane = 0; lane < 3; ++lane) {
@@ -28,10 +27,10 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         const float t7 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0)) ? t6 : -__builtin_inff());
         const float t8 = stitch_max(t3, t5);
         const float t9 = stitch_max(t8, t7);
-        stitch_extreme<true>(lane1[lane], lane1_nan[lane], t9);
+        lane1[lane] = stitch_max(lane1[lane], t9);
       }
     }
-    const float sum10 = stitch_fold_extreme<8, true>(lane1, lane1_nan);
+    const float sum10 = stitch_fold_extreme<8, true>(lane1);
     const float t11 = stitch_max(sum10, -__builtin_inff());
     b1[r] = t11;
   }

@@ -20,16 +20,15 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     __attribute__((aligned(64))) float tile1[128];
     __attribute__((aligned(64))) float lane2[32];
     for (int i = 0; i < 32; ++i) lane2[i] = -__builtin_inff();
-    __attribute__((aligned(64))) int lane2_nan[32] = {};
     for (int k128_1_base = 0; k128_1_base < 128; k128_1_base += 32) {
       #pragma omp simd
       for (int lane = 0; lane < 32; ++lane) {
         const int k128_1 = k128_1_base + lane;
         const float t3 = b1[r * 128 + k128_1];
-        stitch_extreme<true>(lane2[lane], lane2_nan[lane], t3);
+        lane2[lane] = stitch_max(lane2[lane], t3);
       }
     }
-    const float sum4 = stitch_fold_extreme<32, true>(lane2, lane2_nan);
+    const float sum4 = stitch_fold_extreme<32, true>(lane2);
     __attribute__((aligned(64))) float lane5[32];
     for (int i = 0; i < 32; ++i) lane5[i] = 0x0.0p+0f;
     for (int k128_1_base = 0; k128_1_base < 128; k128_1_base += 32) {
