@@ -28,7 +28,7 @@ MOST_GROWTH: Final = 3
 statements in all, since every part repeats the statements without a guard; or MOST_STATEMENTS, if a part has half as many as the
 loop."""
 MOST_STATEMENTS: Final = 1000
-OVER_ROWS: Final = (("first_row", "last_row"), ("block_first", "block_last"))
+ROW_BOUNDS: Final = (("first_row", "last_row"), ("block_first", "block_last"))
 """The bounds of loops over the rows of a task, or of a block of them. Such a loop is cut although they are not known."""
 _FLAT: Final = (loops.Let, loops.LetIndex, loops.Store, loops.Combine, loops.Assign)
 _KNOWN: Final = (*_FLAT, loops.Update)
@@ -43,7 +43,7 @@ def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
 
     Returns () if cutting is not worth it. The parts carry their ends as `bounds`, if they are not cut further.
     """
-    is_of_rows = loop.bounds in OVER_ROWS
+    is_of_rows = loop.bounds in ROW_BOUNDS
     is_of_vectors = loop.kind is LoopKind.SIMD or (loop.kind is LoopKind.LANES and is_of_rows)
     if not (loop.kind is LoopKind.SERIAL or is_of_vectors) or (loop.bounds and not is_of_rows):
         return ()

@@ -37,9 +37,14 @@ def searches_as_reductions(graph: Graph, target: Target) -> Graph:
     if isinstance(target, GpuTarget) or not any(node.op == "reduce_general" for node in graph.nodes):
         return graph
 
+    # Where the extreme itself is wanted too, both come from one pass.
+    with_value = {
+        node.operands for node in graph.nodes if node.op == "reduce_general" and attribute(node, "result", int) != 1
+    }
+
     def replacement(builder: GraphBuilder, i: int, renamed: Sequence[int]) -> int | None:
         node = graph.nodes[i]
-        kind = _searched(graph, node)
+        kind = None if node.operands in with_value else _searched(graph, node)
         return None if kind is None else _as_reductions(builder, node, renamed[node.operands[0]], kind)
 
     return replace_nodes(graph, replacement)

@@ -11,7 +11,7 @@ from stitchfleet.compiler.ir.graph import DType
 from stitchfleet.compiler.ir.index_maps import Bound, Index, Var
 from stitchfleet.compiler.loops import loops
 from stitchfleet.compiler.loops.loops import Loop, LoopKind
-from stitchfleet.compiler.loops.split import OVER_ROWS, split_at_guards
+from stitchfleet.compiler.loops.split import ROW_BOUNDS, split_at_guards
 
 F32 = DType.F32
 
@@ -139,7 +139,7 @@ def test_a_short_vector_loop_is_cut_if_its_elements_would_compute_many_parts() -
         assert bool(split_at_guards(Loop(k, 8, LoopKind.SIMD, tuple(body)))) == is_cut
 
 
-@pytest.mark.parametrize("bounds", OVER_ROWS)
+@pytest.mark.parametrize("bounds", ROW_BOUNDS)
 def test_a_loop_over_rows_is_cut_within_its_bounds(bounds: tuple[str, str]) -> None:
     """And its rows are counted from 0 in a part in which a digit of them is then known."""
     r = Var("r", 300)
@@ -153,7 +153,7 @@ def test_a_loop_over_rows_is_cut_within_its_bounds(bounds: tuple[str, str]) -> N
         body.append(loops.Let(f"v{i}", F32, loops.Choose((((Bound(digit, 0, 60),), f"t{i}"),), f"u{i}")))
     cases = tuple(((Bound(at, 100 * i, 100 * i + 100),), f"v{i}") for i in range(2))
     body += [loops.Let("v", F32, loops.Choose(cases, "v2")), loops.Store(6, F32, at, "v")]
-    kind = LoopKind.SIMD if bounds == OVER_ROWS[0] else LoopKind.LANES
+    kind = LoopKind.SIMD if bounds == ROW_BOUNDS[0] else LoopKind.LANES
     loop = Loop(r, 300, kind, tuple(body), bounds=bounds)
     cut = split_at_guards(loop)
     assert guards(cut) == 0
