@@ -16,6 +16,7 @@ from stitchfleet.compiler.check.slices import Cut, cut_of, plan_slices, rows_of
 from stitchfleet.compiler.ir.graph import Array, Graph
 from stitchfleet.compiler.ops.table import OPS
 
+from ...marks import examples
 from ..library import Maker, cross_entropy, layer_norm_gradient, softmax
 from ..strategies import graphs
 
@@ -35,7 +36,7 @@ def alike(one: Bounded, other: Bounded) -> bool:
     return bool(same) and np.allclose(one.bound, other.bound, rtol=1e-6, atol=0)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(max_ops=40), st.sampled_from(REGIMES), st.sampled_from([1, 7, 64, 1000]), st.integers(0, 2**32))
 def test_slices_change_nothing(graph: Graph, regime: Regime, slice_elements: int, seed: int) -> None:
     inputs = random_inputs(graph, np.random.default_rng(seed), regime)
@@ -45,7 +46,7 @@ def test_slices_change_nothing(graph: Graph, regime: Regime, slice_elements: int
         assert alike(one, other)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(max_ops=40), st.sampled_from([1, 7, 64]), st.integers(0, 2**32))
 def test_a_sample_is_a_part_of_the_whole(graph: Graph, slice_elements: int, seed: int) -> None:
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)

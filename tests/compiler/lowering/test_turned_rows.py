@@ -18,6 +18,7 @@ from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, CpuTarget
 
+from ...marks import slow
 from ..library import Maker
 from ..native import INSTRUCTION_SETS, STRESS, build_all, complaint, library_for
 
@@ -91,7 +92,7 @@ def _turns(graph: Graph, target: CpuTarget = CPU) -> list[Turn]:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("target", [CPU, STRESS], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [CPU, slow(STRESS)], ids=lambda target: target.name)
 def test_all_results_are_right(target: CpuTarget) -> None:
     built = list(build_all(GRAPHS, target))
     found = [(one.graph.name, complaint(one, Regime.SPECIAL, number)) for number, one in enumerate(built)]

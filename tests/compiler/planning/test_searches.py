@@ -14,6 +14,7 @@ from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.searches import NO_POSITION, searches_as_reductions
 from stitchfleet.compiler.targets.targets import CPU, H200, Target
 
+from ...marks import slow
 from ..native import STRESS, build_all, complaint
 from ..strategies import argmax_body
 
@@ -58,7 +59,7 @@ def becomes_two(graph: Graph, target: Target = CPU) -> bool:
     return "reduce_general" not in [node.op for node in searches_as_reductions(graph, target).nodes]
 
 
-@pytest.mark.parametrize("target", [CPU, STRESS], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [CPU, slow(STRESS)], ids=lambda target: target.name)
 def test_the_positions_are_the_oracles(target: Target) -> None:
     graphs = [search(length, largest=largest) for length in LENGTHS for largest in (True, False)]
     graphs += [search(37, value=value, position=DType.S64) for value in (DType.F64, DType.BF16, DType.F16)]

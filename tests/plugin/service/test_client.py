@@ -64,7 +64,9 @@ def test_the_service_outlives_the_thread_that_started_it(tmp_path: pathlib.Path)
         client.close()
 
 
-@pytest.mark.parametrize("python", ["", "del os.pidfd_open; "], ids=["pidfd", "without pidfd"])
+@pytest.mark.parametrize(
+    "python", ["", pytest.param("del os.pidfd_open; ", marks=pytest.mark.slow)], ids=["pidfd", "without pidfd"]
+)
 def test_the_service_ends_with_its_parent(python: str) -> None:
     """Also while it is at work, so that it does not see that its socket is closed."""
     child = f"import os, time; {python}from stitchfleet.plugin.service.serving import die_with_parent"
