@@ -15,7 +15,7 @@ from ..ir.index_maps import Bound, Guard, Index, Var
 from ..support.sequences import pairwise
 from . import loops
 from .loops import Loop, LoopKind, Statement
-from .uses import read_value
+from .uses import read_guard, read_value
 
 LEAST_EXTENT: Final = 16
 LEAST_PART: Final = 8
@@ -239,7 +239,7 @@ def _needed(body: Sequence[Statement], names: set[str], variables: set[Var]) -> 
             statement = loops.If(statement.guard, _needed(statement.body, names, variables))
             if not statement.body:
                 continue
-            variables |= {variable for bound in statement.guard for variable in bound.index.variables}
+            read_guard(statement.guard, variables)
         elif isinstance(statement, loops.Let):
             if statement.name not in names:
                 continue

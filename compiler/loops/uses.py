@@ -11,7 +11,7 @@ def read_value(value: loops.Value, names: set[str], variables: set[Var]) -> None
     """Adds the names (of values and of locals) and the variables that a value is computed from."""
     if isinstance(value, (loops.Load, loops.LoadLocal)):
         variables |= value.index.variables
-        _read_guard(value.guard, variables)
+        read_guard(value.guard, variables)
         if isinstance(value, loops.LoadLocal):
             names.add(value.local)
     elif isinstance(value, loops.FromIndex):
@@ -27,10 +27,11 @@ def read_value(value: loops.Value, names: set[str], variables: set[Var]) -> None
     elif isinstance(value, loops.Choose):
         names |= {name for _, name in value.cases} | {value.otherwise}
         for guard, _ in value.cases:
-            _read_guard(guard, variables)
+            read_guard(guard, variables)
 
 
-def _read_guard(guard: Guard, variables: set[Var]) -> None:
+def read_guard(guard: Guard, variables: set[Var]) -> None:
+    """Adds the variables that a guard depends on."""
     for bound in guard:
         variables |= bound.index.variables
 
@@ -56,7 +57,7 @@ def uses(statement: Statement) -> tuple[set[str], set[Var]]:
         elif isinstance(each, loops.Fold):
             names |= set(each.locals)
         elif isinstance(each, loops.If):
-            _read_guard(each.guard, variables)
+            read_guard(each.guard, variables)
         elif isinstance(each, loops.Turn):
             names.add(each.local)
             variables |= each.place.variables | each.index.variables

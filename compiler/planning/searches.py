@@ -28,7 +28,7 @@ from ..targets.targets import GpuTarget, Target
 NO_POSITION: Final = np.iinfo(np.int32).max - 1
 """Stands for a position where an element is not the extreme. It is not the largest integer, from which the minimum starts: of a
 minimum with that g++ 12 makes a branch, and no vectors."""
-_ORDER: Final = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+_MIRRORED: Final = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
 """A comparison with its operands the other way round."""
 
 
@@ -119,7 +119,7 @@ def _compared(operands: Sequence[object], direction: str, order: int) -> bool | 
     if left == right and isinstance(left, str):
         return direction in ("EQ", "LE", "GE")
     if operands == ["second value", "first value"]:
-        direction = _ORDER[direction]
+        direction = _MIRRORED[direction]
     elif operands != ["first value", "second value"]:
         return None
     holds = {"LT": order < 0, "LE": order <= 0, "GT": order > 0, "GE": order >= 0, "EQ": order == 0, "NE": order != 0}

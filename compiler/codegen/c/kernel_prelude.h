@@ -180,12 +180,10 @@ template <class T> STITCH_INLINE T stitch_sign(T value) {
 STITCH_INLINE int stitch_nan_flag(float value) { return 0x7f800000 - (stitch_bits<int>(value) & 0x7fffffff); }
 
 #if defined(STITCH_SHUFFLES) && defined(__AVX__)
-STITCH_INLINE int stitch_any_nan(StitchLanes<float, 8>::Vector v) {
-  return __builtin_ia32_movmskps256((StitchLanes<float, 8>::Vector)(v != v));
-}
 STITCH_INLINE int stitch_any_flag(StitchLanes<int, 8>::Vector flags) {
   return __builtin_ia32_movmskps256((StitchLanes<float, 8>::Vector)flags);
 }
+STITCH_INLINE int stitch_any_nan(StitchLanes<float, 8>::Vector v) { return stitch_any_flag(v != v); }
 #ifdef __AVX512F__
 STITCH_INLINE int stitch_any_nan(StitchLanes<float, 16>::Vector v) {
   unsigned short any;
