@@ -1,6 +1,10 @@
-"""Generates the reference pages in `docs/` from their sources: the chart's values, the fields of its resources, the folders.
+"""Generates the reference pages in `docs/` from their sources: the chart's values, the fields of its resources, the folders. And
+the tables of races in README.md and docs/results.md, between two lines of which the first names the file of results:
 
-    scripts/reference.py            writes docs/values.md, resources.md, rooms.md, versions.md and zoo.md
+    <!-- table of all-2026-11-29-amd-avx512-2-cores.json.gz -->
+    <!-- end of table -->
+
+    scripts/reference.py            writes docs/values.md, resources.md, rooms.md, versions.md and zoo.md, and those tables
     scripts/reference.py --check    checks whether they are up to date; exit code 1 if not
 
 A value's description is the comment above or after it in values.yaml; its type comes from values.schema.json.
@@ -14,7 +18,7 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from stitchfleet.plugin.versions.known import TESTED
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from scripts.benchmark import markdown  # noqa: E402
 from scripts.zoo import table as zoo  # noqa: E402
 from scripts.zoo.catalog import MODELS  # noqa: E402
 
@@ -253,17 +258,32 @@ def zoo_page() -> str:
     return "\n".join([text, *zoo.table(whole)]) + "\n"
 
 
+_TABLE = re.compile(r"(<!-- table of (?P<file>\S+) -->\n).*?(<!-- end of table -->\n)", re.DOTALL)
+
+
+def with_tables(page: str) -> str:
+    """The text of `page` with its tables of races written anew from their files."""
+
+    def written(found: re.Match[str]) -> str:
+        document = json.loads(gzip.decompress((RESULTS / found["file"]).read_bytes()))
+        return "".join([found[1], *(f"{line}\n" for line in markdown.table(document)), found[3]])
+
+    return _TABLE.sub(written, page)
+
+
 def _seen(figures: Mapping[str, Any]) -> str:
     difference = abs(figures["loss"] - figures["plain_loss"]) / max(abs(figures["plain_loss"]), 1e-30)
     return f"{figures['stitched_after_s']:.0f} s, {figures['clusters']}, {difference:.0e} after {figures['steps']}"
 
 
-PAGES = {
-    "values.md": values_page,
-    "resources.md": resources_page,
-    "rooms.md": rooms_page,
-    **({"versions.md": versions_page} if any(RESULTS.glob("versions-*.json")) else {}),
-    "zoo.md": zoo_page,
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/values.md": values_page,
+    "docs/resources.md": resources_page,
+    "docs/rooms.md": rooms_page,
+    **({"docs/versions.md": versions_page} if any(RESULTS.glob("versions-*.json")) else {}),
+    "docs/zoo.md": zoo_page,
+    "README.md": lambda: with_tables(_read("README.md")),
+    "docs/results.md": lambda: with_tables(_read("docs/results.md")),
 }
 
 
@@ -271,18 +291,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is out of date")
     arguments = parser.parse_args()
-    stale = [name for name, make in PAGES.items() if _read(ROOT / "docs" / name) != make()]
+    stale = [name for name, make in PAGES.items() if _read(name) != make()]
     if arguments.check:
         for name in stale:
-            print(f"docs/{name} is out of date; scripts/reference.py writes it anew", file=sys.stderr)
+            print(f"{name} is out of date; scripts/reference.py writes it anew", file=sys.stderr)
         return 1 if stale else 0
     for name in stale:
-        (ROOT / "docs" / name).write_text(PAGES[name](), encoding="utf-8")
-        print(f"docs/{name}")
+        (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+        print(name)
     return 0
 
 
-def _read(path: Path) -> str:
+def _read(name: str) -> str:
+    path = ROOT / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 

@@ -11,8 +11,9 @@
     pinned       puts a rank of such a job on one core
     recorder     runs in the process of a workload for `coverage` and `collectives`
     trace        reads TensorFlow's profile
+    markdown     a file of results as a table for a page
     machine      describes the machine and the versions
-    floors       every kernel of the workloads' steps, and of patterns, compared with its byte floor
+    floors       every kernel of the workloads' steps and generated ones (patterns), compared with its byte floor
     functions    elementary functions, time per element, compared with glibc's vector library
     kernels_cpu  single kernels of many sizes (kernel_cases), compared with TensorFlow, XLA and a copy
     products     the matrix products of steps (products_alone: one by itself), compared with the machine's arithmetic

@@ -29,6 +29,7 @@ class Workload:
     --xla        compile the step with XLA
     --log FILE   at the end, also after Ctrl-C, write JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
 
+    title: what it is, in words, for a table of results.
     ranks: number of processes that `horovodrun` starts, each on one core, of which rank 0 alone logs and prints; 0: no horovodrun.
     environment: that of a model of the zoo; None: the benchmark's own.
     """
@@ -36,49 +37,51 @@ class Workload:
     name: str
     script: pathlib.Path
     arguments: tuple[str, ...] = ()
+    title: str = ""
     ranks: int = 0
     environment: Environment | None = None
 
 
 _FOLDER = ROOT / "scripts" / "workloads"
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Workload("bert", _FOLDER / "bert.py"),
-        Workload("bert-infer", _FOLDER / "bert.py", ("--mode", "infer")),
-        Workload("bert-padded", _FOLDER / "bert.py", ("--padded",)),
-        Workload("causal", _FOLDER / "causal.py"),
-        Workload("causal-infer", _FOLDER / "causal.py", ("--mode", "infer")),
-        Workload("transformer", _FOLDER / "transformer.py"),
-        Workload("transformer-infer", _FOLDER / "transformer.py", ("--mode", "infer")),
-        Workload("transformer-decode", _FOLDER / "transformer.py", ("--mode", "decode")),
-        Workload("dien", _FOLDER / "dien.py"),
-        Workload("dien-infer", _FOLDER / "dien.py", ("--mode", "infer")),
-        Workload("crnn", _FOLDER / "crnn.py"),
-        Workload("resnet", _FOLDER / "resnet.py"),
-        Workload("resnet-infer", _FOLDER / "resnet.py", ("--mode", "infer")),
-        Workload("asr", _FOLDER / "asr.py"),
-        Workload("lengths", _FOLDER / "language_lengths.py"),
-        Workload("session", _FOLDER / "session_v1.py"),
-        Workload("actor-critic", _FOLDER / "actor_critic.py"),
-        Workload("sampler", _FOLDER / "sampler.py"),
-    )
-}
-MIXED = {
-    workload.name: workload
-    for workload in (
-        Workload("bert-mixed", _FOLDER / "bert.py", ("--mixed",)),
-        Workload("bert-mixed-infer", _FOLDER / "bert.py", ("--mixed", "--mode", "infer")),
-    )
-}
+
+
+def _by_name(*workloads: Workload) -> dict[str, Workload]:
+    return {workload.name: workload for workload in workloads}
+
+
+WORKLOADS = _by_name(
+    Workload("bert", _FOLDER / "bert.py", title="BERT, training"),
+    Workload("bert-padded", _FOLDER / "bert.py", ("--padded",), "the same, padded"),
+    Workload("bert-infer", _FOLDER / "bert.py", ("--mode", "infer"), "BERT, inference"),
+    Workload("causal", _FOLDER / "causal.py", title="causal language model, training"),
+    Workload("causal-infer", _FOLDER / "causal.py", ("--mode", "infer"), "causal language model, inference"),
+    Workload("transformer", _FOLDER / "transformer.py", title="Transformer, training"),
+    Workload("transformer-infer", _FOLDER / "transformer.py", ("--mode", "infer"), "Transformer, inference"),
+    Workload(
+        "transformer-decode", _FOLDER / "transformer.py", ("--mode", "decode"), "Transformer, decoding token by token"
+    ),
+    Workload("lengths", _FOLDER / "language_lengths.py", title="language model, lengths that change"),
+    Workload("session", _FOLDER / "session_v1.py", title="v1 `Session`, legacy Adam"),
+    Workload("crnn", _FOLDER / "crnn.py", title="CRNN, inference"),
+    Workload("asr", _FOLDER / "asr.py", title="ASR, inference"),
+    Workload("dien-infer", _FOLDER / "dien.py", ("--mode", "infer"), "DIEN, inference"),
+    Workload("dien", _FOLDER / "dien.py", title="DIEN, training"),
+    Workload("actor-critic", _FOLDER / "actor_critic.py", title="soft actor-critic, training"),
+    Workload("sampler", _FOLDER / "sampler.py", title="Hamiltonian sampler"),
+    Workload("resnet", _FOLDER / "resnet.py", title="ResNet-18, training"),
+    Workload("resnet-infer", _FOLDER / "resnet.py", ("--mode", "infer"), "ResNet-18, inference"),
+)
+MIXED = _by_name(
+    Workload("bert-mixed", _FOLDER / "bert.py", ("--mixed",), "BERT in mixed_bfloat16, training"),
+    Workload(
+        "bert-mixed-infer", _FOLDER / "bert.py", ("--mixed", "--mode", "infer"), "BERT in mixed_bfloat16, inference"
+    ),
+)
 """Jobs in mixed_bfloat16. They are no part of `--workloads all`: without AMX or AVX512-BF16 TensorFlow's products are slow in it."""
-DISTRIBUTED = {
-    workload.name: workload
-    for workload in (
-        Workload("horovod-bert", _FOLDER / "bert.py", ("--horovod",), ranks=2),
-        Workload("horovod-dien", _FOLDER / "dien.py", ("--horovod",), ranks=2),
-    )
-}
+DISTRIBUTED = _by_name(
+    Workload("horovod-bert", _FOLDER / "bert.py", ("--horovod",), "BERT under Horovod", ranks=2),
+    Workload("horovod-dien", _FOLDER / "dien.py", ("--horovod",), "DIEN under Horovod", ranks=2),
+)
 """Jobs of several ranks. They are no part of `--workloads all`, since they need Horovod."""
 _NAMED = {**WORKLOADS, **MIXED, **DISTRIBUTED}
 

@@ -8,6 +8,9 @@ What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
   patterns  sums, maxima, broadcasts, transposes and running sums of three-dimensional tensors over every choice of dimensions, of
             odd and even extents, and TensorFlow's own operator (its time without that of an empty call)
+  composites, rows (only if asked for)
+            softmax, normalizations and their gradients along every dimension, of transposed tensors too; the same along rows of a few
+            elements; and TensorFlow's operators that compute the same
 Kernels with elementary functions are also run on masked data: a random half of their largest float input is -1e9, as in an attention
 with a mask. `masked` is that time divided by the other.
 
@@ -20,14 +23,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -36,10 +38,9 @@ import numpy as np
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import CheckOptions
 from stitchfleet.compiler.hlo.importer import read_hlo_file
-from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Literal, WindowDimension
+from stitchfleet.compiler.ir.graph import Array, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
-from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.table import OPS, Cost
 from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
@@ -47,6 +48,7 @@ from stitchfleet.compiler.step.partition import partition
 
 from . import machine
 from .kernels_cpu import _quieten
+from .patterns import GROUPS, Item
 from .progress import say
 from .turns import in_turns, median_us
 from .xla_kernels import FIXTURES
@@ -58,20 +60,6 @@ ROUND_S: Final = 0.012
 MOST_CALLS: Final = 300
 BATCH_NS: Final = 50_000
 FORMAT: Final = 1
-SHAPES: Final = ((64, 128, 128), (8, 16, 8192), (8192, 16, 8), (63, 65, 67), (16, 64, 64))
-"""Shapes of the patterns: 4 MiB in three proportions, 1.1 MiB with odd extents, 256 KiB."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """A kernel to measure. uses: the number of stitch ops in the step that have it. tensorflow: a function of the inputs that
-    computes the same by TensorFlow's operators, or None."""
-
-    group: str
-    name: str
-    graph: Graph
-    uses: int = 1
-    tensorflow: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,7 @@ def main(words: Sequence[str]) -> int:
         "--only",
         default=",".join([*known, "patterns"]),
         metavar="A,B",
-        help=f"groups: {', '.join(known)}, patterns (default: all)",
+        help=f"groups: {', '.join((*known, *GROUPS))} (default: the first {len(known) + 1})",
     )
     parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
@@ -126,10 +114,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     arguments = parser.parse_args(words)
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in (*known, "patterns")]
+    unknown = [name for name in wanted if name not in (*known, *GROUPS)]
     if unknown or not wanted:
         parser.error(
-            f"--only: there is no {', '.join(unknown) or 'group given'}; there are: {', '.join(known)}, patterns"
+            f"--only: there is no {', '.join(unknown) or 'group given'}; there are: {', '.join((*known, *GROUPS))}"
         )
     if arguments.rounds < 1 or arguments.threads < 1:
         parser.error("--rounds, --threads: at least 1")
@@ -138,7 +126,7 @@ def main(words: Sequence[str]) -> int:
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
         for group in wanted:
-            items = patterns() if group == "patterns" else step_kernels(group)
+            items = GROUPS[group]() if group in GROUPS else step_kernels(group)
             items = [item for item in items if arguments.match in item.name]
             say(f"{group}: building {len(items)} kernels")
             requests = [KernelRequest(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
@@ -171,109 +159,6 @@ def step_kernels(workload: str) -> list[Item]:
         uses = before.uses + 1 if before else 1
         found[op.graph.digest] = Item(workload, before.name if before else op.name, op.graph, uses)
     return list(found.values())
-
-
-def patterns() -> list[Item]:
-    """The generated patterns: every kind of kernel on each of SHAPES."""
-    kinds = (_reduces, _broadcasts, _transposes, _scans)
-    return [item for shape in SHAPES for kind in kinds for item in kind(shape)]
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
-
-
-def _subsets(count: int) -> Iterator[tuple[int, ...]]:
-    for size in range(1, count + 1):
-        yield from itertools.combinations(range(count), size)
-
-
-def _reduces(shape: tuple[int, ...]) -> Iterator[Item]:
-    for axes in _subsets(len(shape)):
-        for kind in ("sum", "max"):
-            builder = GraphBuilder("reduce")
-            x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
-            graph = builder.finish((ops.build(builder, "reduce", (x,), dimensions=axes, kind=kind),))
-            yield Item("patterns", f"{kind} {_text(shape)} over {_axes(axes)}", graph, 1, _tf_reduce(kind, axes))
-
-
-def _axes(axes: Sequence[int]) -> str:
-    return ",".join(map(str, axes))
-
-
-def _tf_reduce(kind: str, axes: tuple[int, ...]) -> Callable[..., Any]:
-    def function(x: Any) -> Any:
-        import tensorflow as tf
-
-        return (tf.reduce_sum if kind == "sum" else tf.reduce_max)(x, axes)
-
-    return function
-
-
-def _broadcasts(shape: tuple[int, ...]) -> Iterator[Item]:
-    """Kernels that broadcast a tensor along the dimensions `axes`, which it does not have, and add it to one that has all, like a
-    bias."""
-    for axes in _subsets(len(shape)):
-        kept = tuple(i for i in range(len(shape)) if i not in axes)
-        builder = GraphBuilder("broadcast")
-        small_shape = tuple(shape[i] for i in kept)
-        small = ops.build(builder, "parameter", shape=small_shape, dtype=DType.F32, number=0)
-        large = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=1)
-        spread = ops.build(builder, "broadcast", (small,), shape=shape, dimensions=kept)
-        graph = builder.finish((ops.build(builder, "add", (spread, large)),))
-        ones = tuple(shape[i] if i in kept else 1 for i in range(len(shape)))
-        yield Item("patterns", f"broadcast {_text(shape)} along {_axes(axes)}", graph, 1, _tf_broadcast(ones))
-
-
-def _tf_broadcast(ones: tuple[int, ...]) -> Callable[..., Any]:
-    def function(small: Any, large: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.reshape(small, ones) + large
-
-    return function
-
-
-def _transposes(shape: tuple[int, ...]) -> Iterator[Item]:
-    for permutation in itertools.permutations(range(len(shape))):
-        if permutation == tuple(range(len(shape))):
-            continue
-        builder = GraphBuilder("transpose")
-        x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
-        graph = builder.finish((ops.build(builder, "transpose", (x,), permutation=permutation),))
-        yield Item(
-            "patterns", f"transpose {_text(shape)} to {_axes(permutation)}", graph, 1, _tf_transpose(permutation)
-        )
-
-
-def _tf_transpose(permutation: tuple[int, ...]) -> Callable[..., Any]:
-    def function(x: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.transpose(x, permutation)
-
-    return function
-
-
-def _scans(shape: tuple[int, ...]) -> Iterator[Item]:
-    """Kernels of running sums, in XLA's form: reduce-windows."""
-    for axis in range(len(shape)):
-        builder = GraphBuilder("scan")
-        x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
-        zero = ops.build(builder, "constant", literal=Literal(np.zeros((), np.float32)))
-        window = [WindowDimension(1)] * len(shape)
-        window[axis] = WindowDimension(shape[axis], padding_low=shape[axis] - 1)
-        total = ops.build(builder, "reduce_window", (x, zero), window=tuple(window), kind="sum")
-        yield Item("patterns", f"cumsum {_text(shape)} along {axis}", builder.finish((total,)), 1, _tf_cumsum(axis))
-
-
-def _tf_cumsum(axis: int) -> Callable[..., Any]:
-    def function(x: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.cumsum(x, axis)
-
-    return function
 
 
 def must_move(graph: Graph) -> int:
@@ -381,7 +266,7 @@ def table(figures: Sequence[Figure], every: bool) -> list[str]:
     ]
     listed = [figure for figure in figures if every or figure.of_floor > LIMIT]
     for figure in sorted(listed, key=lambda figure: -figure.of_floor):
-        name = f"{figure.group}: {figure.kernel}" if figure.group != "patterns" else figure.kernel
+        name = f"{figure.group}: {figure.kernel}" if figure.group not in GROUPS else figure.kernel
         hidden = "-" if figure.masked_us is None else f"{figure.masked_us / figure.us:.2f}"
         theirs = "-" if figure.tensorflow_us is None else f"{figure.tensorflow_us:.1f}"
         lines.append(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.benchmark import command, floors, functions
+from scripts.benchmark import command, floors, functions, patterns
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions, GraphBuilder
 from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.interpreter import evaluate
@@ -27,8 +27,8 @@ def test_an_unknown_name_is_a_mistake_and_the_known_ones_are_listed(
 
 
 def test_patterns_compute_what_their_names_say() -> None:
-    found = {item.name: item for item in floors.patterns()}
-    assert len(found) == len(floors.patterns())
+    found = {item.name: item for item in patterns.patterns()}
+    assert len(found) == len(patterns.patterns())
     x = np.random.default_rng(0).standard_normal((16, 64, 64)).astype(np.float32)
     (total,) = evaluate(found["sum 16x64x64 over 0,2"].graph, [x])
     np.testing.assert_allclose(total, x.sum((0, 2)), rtol=1e-4)
@@ -36,6 +36,30 @@ def test_patterns_compute_what_their_names_say() -> None:
     assert np.array_equal(turned, x.transpose(2, 0, 1))
     (spread,) = evaluate(found["broadcast 16x64x64 along 1"].graph, [x[:, 0], x])
     assert np.array_equal(spread, x[:, :1] + x)
+
+
+@pytest.mark.parametrize("group", ["composites", "rows"])
+def test_a_composite_is_what_tensorflow_computes(group: str) -> None:
+    found = {item.name: item for item in patterns.GROUPS[group]()}
+    rng = np.random.default_rng(0)
+    for number, item in enumerate(found.values()):
+        if number % 3 or any(item.graph.nodes[index].element_count > 350_000 for index in item.graph.parameters):
+            continue
+        given = [
+            rng.standard_normal(item.graph.nodes[index].shape).astype(np.float32) for index in item.graph.parameters
+        ]
+        assert item.tensorflow is not None
+        (result,) = evaluate(item.graph, given)
+        np.testing.assert_allclose(result, item.tensorflow(*given), rtol=1e-3, atol=1e-5, err_msg=item.name)
+    assert len(found) == len(patterns.GROUPS[group]())
+
+
+def test_a_softmax_of_a_transposed_tensor_runs_over_the_dimension_that_it_names() -> None:
+    found = {item.name: item for item in patterns.composites()}
+    x = np.random.default_rng(0).standard_normal((67, 65, 63)).astype(np.float32)
+    (result,) = evaluate(found["softmax 63x65x67 along 0, transposed"].graph, [x])
+    weights = np.exp(x.T - x.T.max(0))
+    np.testing.assert_allclose(result, weights / weights.sum(0), rtol=1e-5)
 
 
 def test_a_floor_counts_each_input_once_and_of_a_table_what_is_looked_up() -> None:
