@@ -70,6 +70,7 @@ ELSEWHERE = {
     "scripts/test": ".ci/run",
     "scripts/environment": "scripts/test",
     "scripts/bench [--workloads all]": "tests/test_bench.py::test_a_run_measures_what_is_there_and_writes_it_down",
+    "scripts/bench --changed ../before": "tests/benchmark/test_changed.py::test_kernels_that_differ_are_counted_and_timed",
     "stitchfleet ingest | db | webhook | controller": _POSTGRES,
     "stitchfleet compile FILE.hlo --target cuda --run [--launch tune] [--cache DIR]": (
         "tests/compiler/pipeline/test_cuda_runtime.py::test_a_kernel_is_run_judged_and_timed"

@@ -14,6 +14,7 @@
     markdown     a file of results as a table for a page
     machine      describes the machine and the versions
     floors       every kernel of the workloads' steps and generated ones (patterns), compared with its byte floor
+    changed      which kernels of kept clusters differ from another checkout's, and their times
     functions    elementary functions, time per element, compared with glibc's vector library
     kernels_cpu  single kernels of many sizes (kernel_cases), compared with TensorFlow, XLA and a copy
     products     the matrix products of steps (products_alone: one by itself), compared with the machine's arithmetic
