@@ -13,6 +13,7 @@
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
              | Product local[offset + n] = sum over k of left * right      a row of a matrix product; left and right are values at k
              | Turn local[place + i*pitch + j] = buffer[index + i + j*stride]        a part of a buffer, transposed
+             | TurnBack buffer[index + i*pitch + j] = local[i + j*stride]            the same the other way
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Find var = first in [0, extent): test  the first iteration at which a test holds; extent if there is none
@@ -271,8 +272,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Turn:
-    """`local[place + i * pitch + j] = buffer[index + i + j * stride]` for i in [0, down) and j in [0, along). down None: as many as
-    the group has rows, from `group_first` to `group_last`. Only a CPU's loops have it, for elements of four bytes."""
+    """`local[place + i * pitch + j] = buffer[index + i + j * stride]` for i in [0, down) and j in [0, along). down or along None: as
+    many as the group has rows, from `group_first` to `group_last`. Only a CPU's loops have it, for elements of four bytes."""
 
     local: str
     place: Index
@@ -282,6 +283,20 @@ class Turn:
     index: Index
     stride: int
     down: int | None
+    along: int | None
+
+
+@dataclass(frozen=True)
+class TurnBack:
+    """`buffer[index + i * pitch + j] = local[i + j * stride]` for each row i of the group and j in [0, along). Only a CPU's loops
+    have it, for elements of four bytes."""
+
+    buffer: int
+    dtype: DType
+    index: Index
+    pitch: int
+    local: str
+    stride: int
     along: int
 
 
@@ -378,7 +393,7 @@ class Visit:
 Search: TypeAlias = "Find | Visit"
 Reduction: TypeAlias = "Combine | Collapse | Scan | Product | Fold"
 Statement: TypeAlias = (
-    "Let | LetIndex | Local | Store | Update | Assign | Turn | Reduction | Loop | Search | Blocks | If"
+    "Let | LetIndex | Local | Store | Update | Assign | Turn | TurnBack | Reduction | Loop | Search | Blocks | If"
 )
 
 
@@ -433,7 +448,7 @@ class NestCode:
     @cached_property
     def written_buffers(self) -> frozenset[int]:
         """The numbers of the buffers that the body writes."""
-        return frozenset(each.buffer for each in walk(self.body) if isinstance(each, (Store, Update)))
+        return frozenset(each.buffer for each in walk(self.body) if isinstance(each, (Store, Update, TurnBack)))
 
     @property
     def tasks(self) -> int:
@@ -537,12 +552,18 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield from _statements(statement.left, indent + 2)
             yield f"{pad}  {statement.local}[{target}] += {statement.factor} * {value_text(statement.right)}"
         elif isinstance(statement, Turn):
-            down = "group_last - group_first" if statement.down is None else str(statement.down)
-            yield f"{pad}turn i in [0, {down}), j in [0, {statement.along}):"
+            down, along = (
+                "group_last - group_first" if size is None else size for size in (statement.down, statement.along)
+            )
+            yield f"{pad}turn i in [0, {down}), j in [0, {along}):"
             to, source = (
                 f"{index} + " if index.terms or index.constant else "" for index in (statement.place, statement.index)
             )
             yield f"{pad}  {statement.local}[{to}{statement.pitch}*i + j] = b{statement.buffer}[{source}i + {statement.stride}*j]"
+        elif isinstance(statement, TurnBack):
+            yield f"{pad}turn back i in [0, group_last - group_first), j in [0, {statement.along}):"
+            to = f"b{statement.buffer}[{statement.index} + {statement.pitch}*i + j]"
+            yield f"{pad}  {to} = {statement.local}[i + {statement.stride}*j]"
         elif isinstance(statement, Fold):
             yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
             yield from _statements(statement.body, indent + 2)

@@ -61,6 +61,9 @@ def uses(statement: Statement) -> tuple[set[str], set[Var]]:
         elif isinstance(each, loops.Turn):
             names.add(each.local)
             variables |= each.place.variables | each.index.variables
+        elif isinstance(each, loops.TurnBack):
+            names.add(each.local)
+            variables |= each.index.variables
         elif isinstance(each, loops.Product):
             names |= {each.local, each.factor}
             variables |= each.offset.variables | each.right.index.variables

@@ -27,6 +27,7 @@ from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
 from .transpose import transpose_body
+from .turned_lanes import turned_lanes
 from .turned_rows import turned_rows
 
 
@@ -73,6 +74,8 @@ def _lower_nest(plan: Plan, phase_nest: PhaseNest, aliases: dict[Buffer, set[Buf
     family = plan.families.get(phase_nest.nest.number)
     if execution.turns is not None:
         code = turned_rows(code, execution.turns)
+    elif execution.lanes_together > 1:
+        code = turned_lanes(code, execution.lanes_together)
     elif execution.rows_together > 1:
         code = products_of_rows(code, execution.rows_together)
     elif execution.numbers_together > 1:

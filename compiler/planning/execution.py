@@ -3,7 +3,7 @@
 
     nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
          ── on a GPU, a tensor is read across memory ────────> TILED_TRANSPOSE
-         ── rows are too short for a loop each ──────────────> LANES
+         ── rows are too short for a loop each ──────────────> LANES; on a CPU with copies (lanes_together) if that helps
          ── on a CPU, a tensor is read across memory ────────> SQUARES; ROWS with copies (turns) if these do not fit
          ── else ────────────────────────────────────────────> ROWS
     the partial results of a nest's tasks ───────────────────> BLOCKS, ONE, COLUMNS
@@ -36,6 +36,7 @@ from .transposes import (
     Placed,
     TiledTranspose,
     Turns,
+    lanes_together,
     order_across_memory,
     panel_rows_of,
     tiled_transpose_of,
@@ -84,7 +85,8 @@ class Execution:
     the products of a CPU's mode ROWS that are computed by rows; rows_together: the number of rows for which these are computed at
     once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors. busy_rows: the number of rows
     that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the iterations of a loop over the row, if it
-    can (lowering/spread.py). turns: how a CPU's mode ROWS copies what it reads across memory."""
+    can (lowering/spread.py). turns: how a CPU's mode ROWS copies what it reads across memory. lanes_together: the number of rows
+    whose elements a CPU's mode LANES copies at once, transposed (lowering/turned_lanes.py)."""
 
     mode: Mode
     rows: int
@@ -100,6 +102,7 @@ class Execution:
     numbers_together: int = 1
     busy_rows: int = 0
     turns: Turns | None = None
+    lanes_together: int = 1
 
     @property
     def tasks(self) -> int:
@@ -123,6 +126,9 @@ def execution_of(
         return _scatter(graph, graph.nodes[first.node], target)
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     lanes = is_lane_wise(graph, nest, target)
+    alone = family is None and not partial
+    together = lanes_together(graph, nest, placed, stored, target, lanes) if alone else 1
+    lanes |= together > 1
     per_task = rows_per_task(nest, cost, partial, lanes, target, nest.rows if family is None else family.rows)
     if first.kind is SegmentKind.SCAN:
         extent = graph.nodes[first.node].shape[attribute(graph.nodes[first.node], "dimension", int)]
@@ -137,7 +143,7 @@ def execution_of(
             per_task = max(1, round(target.task_ns / (cost.one_core_ns / nest.rows) / LANE_ALIGNMENT)) * LANE_ALIGNMENT
         return Execution(Mode.LANES, family.rows, per_task, cost.one_core_ns / nest.rows * family.elements, partial)
     if lanes:
-        return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial)
+        return Execution(Mode.LANES, nest.rows, per_task, cost.one_core_ns, partial, lanes_together=together)
     products = row_products(graph, nest, stored, target)
     order = order_across_memory(graph, nest, placed, stored, target)
     turns = turns_of(graph, nest, stored, target, order is not None) if not products else None

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from ..ir.graph import DType, Graph
 from ..ir.index_maps import Digit, Index, Var, unravel
 from ..loops.loops import shared_room
+from ..ops.propagation import Apply
+from ..ops.table import OPS, Cost
 from ..targets.targets import CpuTarget, GpuTarget, Target
 from .access import trace
 from .mapping import SPACE_VARIABLE, RowMap, Segment, SegmentKind, roots_of
@@ -48,6 +50,19 @@ PANEL_ROW_BYTES = 512
 MiB of second-level cache), on one core, with panels and without: rows of 384 bytes, 67 and 119 us; 512 bytes, 202 and 283; 1 KiB, 207
 and 113; 2 KiB, 315 and 118; 4 KiB, 423 and 196. On a Zen 3 rows of 2 KiB were faster with panels (3.5 and 4.9, in times of a copy),
 as those of 4 KiB were (2.8 and 3.3)."""
+FEWEST_IN_ROW = 5
+"""Rows of fewer elements are read as they are where rows are lanes: gcc takes vectors of 2, 3 or 4 rows' elements apart."""
+FEWEST_ALWAYS = 7
+"""The same for a nest that reads a row but once."""
+LONGEST_ROW = 31
+"""The longest rows that become lanes by copies. Measured on a Zen 4 (AVX-512, one core, 262,144 elements), row by row and as lanes,
+in microseconds: softmax of 9 elements 368 and 170, of 16 211 and 145, of 31 309 and 168, of 49 174 and 175; the gradient of a
+normalization 358 and 165, 198 and 124, 280 and 147, 134 and 141; the gradient of a softmax, which is one sum and no function, 58 and
+123, 33 and 96, 59 and 128."""
+MOST_STATEMENTS = 1000
+"""The most operations of a row that becomes lanes: its code has no loops."""
+LANES_TOGETHER = (128, 64, 32, 16)
+"""Rows whose elements are copied at once where rows are lanes."""
 CACHE_LINE_ELEMENTS = 16
 """Lanes that are at least this many elements apart use a cache line each."""
 FEWEST_NEIGHBOURS = 4
@@ -105,6 +120,64 @@ def turns_of(
     if rows == 1 or not runs or any(run % shortest for run in runs):
         return Turns(1, None) if pays else None
     return Turns(rows, shortest if shortest < nest.rows else None)
+
+
+def lanes_together(
+    graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: Target, anyway: bool
+) -> int:
+    """How many rows' elements a CPU should copy at once, transposed, so that rows are lanes; 1 if it should not. placed: as in
+    `order_across_memory`. stored: whether the nest reads a node from memory or from its own row's results. anyway: whether rows are
+    lanes also without. If not, they become lanes only if that saves enough: sums across lanes, and vectors that are not full."""
+    longest = max(mapping.inner for _, mapping in nest.placed)
+    if not isinstance(target, CpuTarget) or longest > LONGEST_ROW or nest.rows < 4 * target.lanes:
+        return 1
+    here = nest.computes()
+    copied: dict[tuple[int, Index], int] = {}
+    """The elements of a row, by the node and their places."""
+    passes, statements, others = 0, 0, False
+    for segment, mapping in nest.placed:
+        node = graph.nodes[segment.node]
+        if segment.kind not in (SegmentKind.VALUE, SegmentKind.REDUCE) or node.op in ("dot", "reduce_window"):
+            return 1
+        inner = within(mapping.inner)
+        roots = roots_of(graph, segment, mapping.point(Index.of_var(nest.row), Index.of_var(inner)))
+        steps = trace(graph, roots, stored)
+        made = [graph.nodes[request.node].op for request, step in steps.steps.items() if isinstance(step, Apply)]
+        passes += (segment.kind is SegmentKind.REDUCE) + any(OPS[op].cost is Cost.EXPENSIVE for op in made)
+        statements += len(made) * mapping.inner
+        for request, flat in steps.loads():
+            if request.node in here:
+                continue
+            is_copied = not request.guard and _is_row(graph, request.node, flat, nest.row, inner)
+            others |= not is_copied and (bool(request.guard) or not _is_plain(flat, nest.row, inner))
+            if is_copied:
+                copied[request.node, flat] = inner.extent
+    for segment, mapping in placed:
+        inner = within(mapping.inner)
+        flat = mapping.point(Index.of_var(nest.row), Index.of_var(inner))
+        if _is_row(graph, segment.node, flat, nest.row, inner):
+            copied[segment.node, flat] = inner.extent
+        others |= inner.extent > 1 and (segment.node, flat) not in copied
+    pays = longest >= FEWEST_ALWAYS if passes < 2 else longest >= FEWEST_IN_ROW
+    if not anyway:
+        pays = passes >= 2 and not others and statements <= MOST_STATEMENTS
+    size = TURNED_BYTES * sum(copied.values())
+    return next((rows for rows in LANES_TOGETHER if pays and copied and size * rows <= TURN_BYTES), 1)
+
+
+def _is_row(graph: Graph, node: int, flat: Index, row: Var, inner: Var) -> bool:
+    """Whether the elements of a row are neighbours, FEWEST_IN_ROW of them and more, and rows follow each other."""
+    apart = {atom: coefficient for coefficient, atom in flat.terms}
+    along = apart.pop(Digit(inner, 1, inner.extent), 0)
+    down = apart.pop(Digit(row, 1, row.extent), 0)
+    is_four = graph.nodes[node].dtype.size_bytes == TURNED_BYTES
+    return is_four and not apart and along == 1 and down >= inner.extent >= FEWEST_IN_ROW
+
+
+def _is_plain(flat: Index, row: Var, inner: Var) -> bool:
+    """Whether the element is the same in all rows, or one of its row."""
+    atoms = {atom for _, atom in flat.terms}
+    return atoms <= {Digit(row, 1, row.extent)} or row not in flat.variables
 
 
 def turned_at_once(count: int, each: int, room: int) -> int:

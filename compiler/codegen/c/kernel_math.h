@@ -101,6 +101,19 @@ template <class T> STITCH_INLINE StitchReduced<T> stitch_reduce_exp(T x, int off
   return {stitch_multiply_add(n, -F::ln2_low, high), stitch_bits<typename F::Bits>(shifted)};
 }
 
+/* The same with n <= most: what is above it is left in the rest, whose polynomial then grows without end. One integer minimum, where
+ * gcc 12 makes seven vector operations of a float's two limits (it has no minimum of floats that keeps NaN). */
+STITCH_INLINE StitchReduced<float> stitch_reduce_exp_up_to(float x, int offset, int most) {
+  typedef StitchFormat<float> F;
+  const float rounder = F::rounder + float(offset);
+  const int shifted = stitch_bits<int>(stitch_multiply_add(x, F::log2_e, rounder));
+  const int limit = stitch_bits<int>(F::rounder) + offset + most;
+  const int scaled = shifted < limit ? shifted : limit;
+  const float n = stitch_bits<float>(scaled) - rounder;
+  const float high = stitch_multiply_add(n, -F::ln2_high, x);
+  return {stitch_multiply_add(n, -F::ln2_low, high), (unsigned)scaled};
+}
+
 STITCH_INLINE float stitch_exp_of_rest(float r) {
   return stitch_polynomial(r, 1.0f, 1.0f, 0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.1239d4p-7f, 0x1.6a245p-10f);
 }
@@ -119,8 +132,7 @@ template <class T> STITCH_INLINE T stitch_scale(T p, typename StitchFormat<T>::B
 }
 
 STITCH_INLINE float stitch_exp(float value) {
-  const float x = stitch_at_least(stitch_at_most(value, 89.0f), -104.0f);
-  const StitchReduced<float> r = stitch_reduce_exp(x, 2 * 127);
+  const StitchReduced<float> r = stitch_reduce_exp_up_to(stitch_at_least(value, -104.0f), 2 * 127, 128);
   return stitch_scale(stitch_exp_of_rest(r.rest), r.scaled);
 }
 /* exp for callers that need no care at the ends of the range: x must be at least -87.3 (-708.3); from 88.4 (709.4) on the result is
@@ -133,7 +145,8 @@ template <class T> STITCH_INLINE T stitch_exp_within(T x) {
 
 /* HLO's own definition: 1 / (1 + exp(-x)). */
 STITCH_INLINE float stitch_logistic(float x) {
-  return 1.0f / (1.0f + stitch_exp_within(stitch_at_least(stitch_at_most(-x, 89.0f), -87.0f)));
+  const StitchReduced<float> r = stitch_reduce_exp_up_to(stitch_at_least(-x, -87.0f), 127, 128);
+  return 1.0f / (1.0f + stitch_exp_of_rest(r.rest) * stitch_bits<float>(r.scaled << 23));
 }
 
 STITCH_INLINE float stitch_expm1_of_rest(float r) {

@@ -414,6 +414,47 @@ STITCH_INLINE void stitch_turn_by(T* to, long long pitch, const T* from, long lo
   }
 }
 
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+/* stitch_turn for rows of few elements, eight rows at a time. Those that are read are read with what follows them, and those that are
+ * written are written with what is then written over by the next row; so the last rows are left. Returns the number of rows turned. */
+template <class T>
+STITCH_INLINE int stitch_turn_from_rows(T* to, long long pitch, const T* from, long long stride, int down, int along) {
+  typedef float V __attribute__((vector_size(32)));
+  int j = 0;
+  for (; (j + 7) * stride + 8 <= (along - 1) * stride + down; j += 8) {
+    V row[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + (j + i) * stride, sizeof(V));
+    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
+    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
+    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      if (i < down) __builtin_memcpy(to + i * pitch + j, &row[i], sizeof(V));
+    }
+  }
+  return j;
+}
+template <class T>
+STITCH_INLINE int stitch_turn_into_rows(T* to, const T* from, long long stride, int down, int along) {
+  typedef float V __attribute__((vector_size(32)));
+  int i = 0;
+  for (; (i + 7) * along + 8 <= down * along; i += 8) {
+    V row[8] = {};
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      if (j < along) __builtin_memcpy(&row[j], from + j * stride + i, sizeof(V));
+    }
+    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
+    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
+    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) __builtin_memcpy(to + (long long)(i + j) * along, &row[j], sizeof(V));
+  }
+  return i;
+}
+#endif
+
 /* to[i pitch + j] = from[i + j stride] for i < down, j < along, elements of four bytes. */
 template <class T>
 static __attribute__((noinline)) void stitch_turn(T* __restrict__ to, long long pitch, const T* __restrict__ from, long long stride,
@@ -422,9 +463,13 @@ static __attribute__((noinline)) void stitch_turn(T* __restrict__ to, long long 
   if (down >= 16 && along >= 16) return stitch_turn_by<16>(to, pitch, from, stride, down, along, stitch_turn_square<T>);
 #if defined(STITCH_SHUFFLES) && defined(__AVX__)
   if (down >= 8 && along >= 8) return stitch_turn_by<8>(to, pitch, from, stride, down, along, stitch_turn_eight<T>);
+  const int first_i = along < 8 && pitch == along ? stitch_turn_into_rows(to, from, stride, down, along) : 0;
+  const int first_j = first_i == 0 && down < 8 ? stitch_turn_from_rows(to, pitch, from, stride, down, along) : 0;
+#else
+  const int first_i = 0, first_j = 0;
 #endif
-  for (int j = 0; j < along; ++j) {
-    for (int i = 0; i < down; ++i) to[i * pitch + j] = from[i + j * stride];
+  for (int j = first_j; j < along; ++j) {
+    for (int i = first_i; i < down; ++i) to[i * pitch + j] = from[i + j * stride];
   }
 }
 #endif

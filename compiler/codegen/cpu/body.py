@@ -30,6 +30,7 @@ NAN: Final = "_nan"
 """Suffix of the name of the flags beside a maximum's lanes (`forms.extremes_of`)."""
 REST: Final = "_rest"
 """Suffix of the name of the accumulator that a loop's remainder has of its own (`forms.rests_of`)."""
+ROWS_OF_GROUP: Final = "(int)(group_last - group_first)"
 CACHE_LINE: Final = 64
 SCANNED_AT_ONCE: Final = 1024
 """A scan by lanes checks after this many elements whether it came near an overflow."""
@@ -90,10 +91,14 @@ class CpuWriter(Writer):
         elif isinstance(statement, loops.Product):
             yield from self._product(statement, pad)
         elif isinstance(statement, loops.Turn):
-            down = "(int)(group_last - group_first)" if statement.down is None else str(statement.down)
+            down, along = (ROWS_OF_GROUP if size is None else size for size in (statement.down, statement.along))
             to = f"{statement.local} + ({index_text(statement.place)}), {statement.pitch}"
             source = f"b{statement.buffer} + ({index_text(statement.index)}), {statement.stride}ll"
-            yield f"{pad}stitch_turn({to}, {source}, {down}, {statement.along});"
+            yield f"{pad}stitch_turn({to}, {source}, {down}, {along});"
+        elif isinstance(statement, loops.TurnBack):
+            to = f"b{statement.buffer} + ({index_text(statement.index)}), {statement.pitch}ll"
+            source = f"{statement.local}, {statement.stride}"
+            yield f"{pad}stitch_turn({to}, {source}, {ROWS_OF_GROUP}, {statement.along});"
         elif isinstance(statement, loops.Fold):
             return  # one worker runs the whole loop
         elif isinstance(statement, Loop):
