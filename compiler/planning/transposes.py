@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from ..ir.graph import DType, Graph
 from ..ir.index_maps import Digit, Index, Var, unravel
 from ..loops.loops import shared_room
-from ..ops.propagation import Apply
+from ..ops.propagation import Apply, ElementRequest
 from ..ops.table import OPS, Cost
 from ..targets.targets import CpuTarget, GpuTarget, Target
 from .access import trace
@@ -52,8 +52,8 @@ and 113; 2 KiB, 315 and 118; 4 KiB, 423 and 196. On a Zen 3 rows of 2 KiB were f
 as those of 4 KiB were (2.8 and 3.3)."""
 FEWEST_IN_ROW = 5
 """Rows of fewer elements are read as they are where rows are lanes: gcc takes vectors of 2, 3 or 4 rows' elements apart."""
-FEWEST_ALWAYS = 7
-"""The same for a nest that reads a row but once."""
+FEWEST_OF_THREE = 7
+"""The same where a row has one sum and no function, and three tensors and more are copied; fewer are read as they are."""
 LONGEST_ROW = 31
 """The longest rows that become lanes by copies. Measured on a Zen 4 (AVX-512, one core, 262,144 elements), row by row and as lanes,
 in microseconds: softmax of 9 elements 368 and 170, of 16 211 and 145, of 31 309 and 168, of 49 174 and 175; the gradient of a
@@ -132,35 +132,43 @@ def lanes_together(
     if not isinstance(target, CpuTarget) or longest > LONGEST_ROW or nest.rows < 4 * target.lanes:
         return 1
     here = nest.computes()
-    copied: dict[tuple[int, Index], int] = {}
-    """The elements of a row, by the node and their places."""
-    passes, statements, others = 0, 0, False
+    work, statements = 0, 0
+    """work: reductions, those to a maximum twice if gcc finds no vectors, and segments with a function such as exp."""
+    reads: list[tuple[ElementRequest, Index, Var]] = []
     for segment, mapping in nest.placed:
-        node = graph.nodes[segment.node]
+        node, inner = graph.nodes[segment.node], within(mapping.inner)
         if segment.kind not in (SegmentKind.VALUE, SegmentKind.REDUCE) or node.op in ("dot", "reduce_window"):
             return 1
-        inner = within(mapping.inner)
         roots = roots_of(graph, segment, mapping.point(Index.of_var(nest.row), Index.of_var(inner)))
         steps = trace(graph, roots, stored)
         made = [graph.nodes[request.node].op for request, step in steps.steps.items() if isinstance(step, Apply)]
-        passes += (segment.kind is SegmentKind.REDUCE) + any(OPS[op].cost is Cost.EXPENSIVE for op in made)
+        work += (segment.kind is SegmentKind.REDUCE) + any(OPS[op].cost is Cost.EXPENSIVE for op in made)
+        work += node.attributes.get("kind") in ("max", "min") and node.dtype.is_float and longest < FEWEST_TURNED
         statements += len(made) * mapping.inner
-        for request, flat in steps.loads():
-            if request.node in here:
-                continue
-            is_copied = not request.guard and _is_row(graph, request.node, flat, nest.row, inner)
-            others |= not is_copied and (bool(request.guard) or not _is_plain(flat, nest.row, inner))
-            if is_copied:
-                copied[request.node, flat] = inner.extent
-    for segment, mapping in placed:
-        inner = within(mapping.inner)
-        flat = mapping.point(Index.of_var(nest.row), Index.of_var(inner))
-        if _is_row(graph, segment.node, flat, nest.row, inner):
-            copied[segment.node, flat] = inner.extent
-        others |= inner.extent > 1 and (segment.node, flat) not in copied
-    pays = longest >= FEWEST_ALWAYS if passes < 2 else longest >= FEWEST_IN_ROW
-    if not anyway:
-        pays = passes >= 2 and not others and statements <= MOST_STATEMENTS
+        reads += [(request, flat, inner) for request, flat in steps.loads() if request.node not in here]
+    writes = [
+        (
+            segment.node,
+            mapping.point(Index.of_var(nest.row), Index.of_var(within(mapping.inner))),
+            within(mapping.inner),
+        )
+        for segment, mapping in placed
+    ]
+    accesses = [(request.node, flat, inner) for request, flat, inner in reads if not request.guard] + writes
+    copied = {
+        (node, flat.constant): inner.extent
+        for node, flat, inner in accesses
+        if _is_row(graph, node, flat, nest.row, inner)
+    }
+    """The elements of a row, by the node and the first one's place."""
+    if anyway:
+        pays = work >= 2 or (len(copied) >= 3 and longest >= FEWEST_OF_THREE)
+    else:
+        others = [
+            node for node, flat, _ in accesses if (node, flat.constant) not in copied and not _is_plain(flat, nest.row)
+        ]
+        is_guarded = any(request.guard for request, _, _ in reads)
+        pays = work >= 2 and not others and not is_guarded and statements <= MOST_STATEMENTS
     size = TURNED_BYTES * sum(copied.values())
     return next((rows for rows in LANES_TOGETHER if pays and copied and size * rows <= TURN_BYTES), 1)
 
@@ -174,7 +182,7 @@ def _is_row(graph: Graph, node: int, flat: Index, row: Var, inner: Var) -> bool:
     return is_four and not apart and along == 1 and down >= inner.extent >= FEWEST_IN_ROW
 
 
-def _is_plain(flat: Index, row: Var, inner: Var) -> bool:
+def _is_plain(flat: Index, row: Var) -> bool:
     """Whether the element is the same in all rows, or one of its row."""
     atoms = {atom for _, atom in flat.terms}
     return atoms <= {Digit(row, 1, row.extent)} or row not in flat.variables

@@ -94,7 +94,8 @@ def main(words: Sequence[str]) -> int:
         found = [
             measure(path, built["before"][path.name], built["after"][path.name], arguments.rounds) for path in timed
         ]
-    print("\n".join([*lines, *table(found)]))
+    for line in (*lines, *table(found)):
+        print(line)
     return int(bool(lost["after"] or failed["after"]))
 
 

@@ -8,40 +8,46 @@ from typing import Any
 from .contestants import WORKLOADS
 from .figures import Ratio, geometric_mean
 
-_TITLES = (
-    "plain ms",
-    "XLA ms",
-    "stitched ms",
-    "plain / stitched (95% interval)",
-    "the better of plain and XLA / stitched",
-)
-_EARLIER = "earlier / stitched"
+_NAMES = {"plain": "plain", "xla": "XLA", "stitched": "stitched"}
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
     """The lines of the table of the result file `document`: a row for each workload in the order of `WORKLOADS`, medians of steps
-    and their ratios, and the ratios' geometric means. A file of a race with --earlier gets a column for it."""
-    earlier = document["beside_the_earlier_stitchfleet"]
-    titles = (*_TITLES, _EARLIER) if earlier else _TITLES
-    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
-    columns: list[list[Ratio]] = [[] for _ in titles[3:]]
-    for name in sorted(document["workloads"], key=list(WORKLOADS).index):
-        figures = {result["contestant"]: result["figures"] for result in document["workloads"][name]}
-        stitched = figures["stitched"]
-        ratios = [
-            stitched and stitched["ratio_of_medians"],
-            document["beside_the_better_of_plain_and_xla"].get(name, {}).get("by_median"),
-            *([earlier.get(name, {}).get("by_median")] if earlier else []),
-        ]
-        found = [ratio and Ratio(**ratio) for ratio in ratios]
-        for column, ratio in zip(columns, found, strict=True):
-            column += [ratio] if ratio else []
-        times = [_milliseconds(figures.get(contestant)) for contestant in ("plain", "xla", "stitched")]
-        lines.append(f"| {' | '.join([WORKLOADS[name].title, *times, *map(_text, found)])} |")
-    lines.append(
-        f"| geometric mean | | | | {' | '.join(f'**{_text(geometric_mean(column))}**' for column in columns)} |"
+    and their ratios, and the ratios' geometric means. XLA and an earlier checkout have columns if they were in the race."""
+    workloads = {
+        name: {result["contestant"]: result["figures"] for result in document["workloads"][name]}
+        for name in sorted(document["workloads"], key=list(WORKLOADS).index)
+    }
+    contestants = (
+        ["plain", "xla", "stitched"] if any("xla" in each for each in workloads.values()) else ["plain", "stitched"]
     )
+    ratios = {
+        "plain / stitched (95% interval)": {
+            name: (each["stitched"] or {}).get("ratio_of_medians") for name, each in workloads.items()
+        }
+    }
+    beside = (
+        {"the better of plain and XLA / stitched": "beside_the_better_of_plain_and_xla"} if "xla" in contestants else {}
+    )
+    if document["beside_the_earlier_stitchfleet"]:
+        beside["earlier / stitched"] = "beside_the_earlier_stitchfleet"
+    for title, key in beside.items():
+        ratios[title] = {name: found["by_median"] for name, found in document[key].items()}
+    titles = [*(f"{_NAMES[contestant]} ms" for contestant in contestants), *ratios]
+    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
+    for name, figures in workloads.items():
+        times = [_milliseconds(figures.get(contestant)) for contestant in contestants]
+        found = [_text(_ratio(column.get(name))) for column in ratios.values()]
+        lines.append(f"| {' | '.join([WORKLOADS[name].title, *times, *found])} |")
+    means = [
+        geometric_mean([ratio for each in column.values() if (ratio := _ratio(each))]) for column in ratios.values()
+    ]
+    lines.append(f"| geometric mean |{' |' * len(contestants)} {' | '.join(f'**{_text(mean)}**' for mean in means)} |")
     return lines
+
+
+def _ratio(found: Mapping[str, Any] | None) -> Ratio | None:
+    return Ratio(**found) if found else None
 
 
 def _milliseconds(figures: Mapping[str, Any] | None) -> str:

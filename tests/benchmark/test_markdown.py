@@ -50,6 +50,15 @@ def test_a_race_beside_an_earlier_checkout_has_a_column_for_it() -> None:
     ]
 
 
+def test_a_race_without_xla_has_no_columns_for_it() -> None:
+    document = race(earlier=True)
+    for results in document["workloads"].values():  # type: ignore[attr-defined]
+        results[:] = [result for result in results if result["contestant"] != "xla"]
+    lines = markdown.table(document)
+    assert lines[0] == "| | plain ms | stitched ms | plain / stitched (95% interval) | earlier / stitched |"
+    assert lines[2] == "| BERT, training | 150.0 | 75.0 | 2.00 (1.82 to 2.20) | 1.00 (0.91 to 1.10) |"
+
+
 def test_a_page_has_the_table_of_the_file_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "race.json.gz").write_bytes(gzip.compress(json.dumps(race(earlier=False)).encode()))
     monkeypatch.setattr(reference, "RESULTS", tmp_path)
