@@ -363,15 +363,19 @@ template <class Exchange, int lanes, int apart, class V> STITCH_INLINE void stit
 #endif
 
 #if defined(STITCH_SHUFFLES) && defined(__AVX__)
+template <class V> STITCH_INLINE void stitch_exchange_eight(V (&row)[8]) {
+  stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
+  stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
+  stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+}
+
 /* The same for i, j < 8. */
 template <class T> STITCH_INLINE void stitch_turn_eight(const T* from, long long stride, T* to, long long pitch) {
   typedef float V __attribute__((vector_size(32)));
   V row[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + i * stride, sizeof(V));
-  stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
-  stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
-  stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+  stitch_exchange_eight(row);
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) __builtin_memcpy(to + pitch * i, &row[i], sizeof(V));
 }
@@ -425,9 +429,7 @@ STITCH_INLINE int stitch_turn_from_rows(T* to, long long pitch, const T* from, l
     V row[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + (j + i) * stride, sizeof(V));
-    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
-    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
-    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+    stitch_exchange_eight(row);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       if (i < down) __builtin_memcpy(to + i * pitch + j, &row[i], sizeof(V));
@@ -445,9 +447,7 @@ STITCH_INLINE int stitch_turn_into_rows(T* to, const T* from, long long stride, 
     for (int j = 0; j < 8; ++j) {
       if (j < along) __builtin_memcpy(&row[j], from + j * stride + i, sizeof(V));
     }
-    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
-    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
-    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+    stitch_exchange_eight(row);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) __builtin_memcpy(to + (long long)(i + j) * along, &row[j], sizeof(V));
   }
