@@ -26,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
+CACHE: Final = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "stitchfleet"
+"""The kernel cache of the jobs that the benchmark runs."""
 ROUND_S: Final = 0.01
 MOST_CALLS: Final = 300
 BATCH_NS: Final = 50_000
@@ -59,14 +60,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--cache",
         type=pathlib.Path,
-        default=ROOT / ".cache" / "stitchfleet",
+        default=CACHE,
         metavar="DIR",
         help="kernel cache whose clusters are compared (default: .cache/stitchfleet in the project)",
     )
     parser.add_argument("--most", type=int, default=200, metavar="N", help="time at most so many kernels (default 200)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each kernel (default 5)")
     arguments = parser.parse_args(words)
-    clusters = sorted(path for path in (arguments.cache / "hlo").glob("*") if path.suffix in (".pb", ".hlo"))
+    clusters = clusters_of(arguments.cache)
     python = arguments.checkout / ".venv" / "bin" / "python"
     if not clusters:
         parser.error(
@@ -97,6 +98,11 @@ def main(words: Sequence[str]) -> int:
     for line in (*lines, *table(found)):
         print(line)
     return int(bool(lost["after"] or failed["after"]))
+
+
+def clusters_of(cache: pathlib.Path) -> list[pathlib.Path]:
+    """The files of HLO that jobs have left in a kernel cache, a cluster each."""
+    return sorted(path for path in (cache / "hlo").glob("*") if path.suffix in (".pb", ".hlo"))
 
 
 def table(found: Sequence[Changed]) -> list[str]:

@@ -8,6 +8,7 @@ What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
   patterns  sums, maxima, broadcasts, transposes and running sums of three-dimensional tensors over every choice of dimensions, of
             odd and even extents, and TensorFlow's own operator (its time without that of an empty call)
+  kept      (only if asked for) the clusters that jobs have left in the kernel cache, those of workloads without a fixture among them
   composites, rows (only if asked for)
             softmax, normalizations and their gradients along every dimension, of transposed tensors too; the same along rows of a few
             elements; and TensorFlow's operators that compute the same
@@ -37,7 +38,8 @@ import numpy as np
 
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import CheckOptions
-from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.hlo.importer import import_hlo_file, read_hlo_file
+from stitchfleet.compiler.hlo.module import HloImportError
 from stitchfleet.compiler.ir.graph import Array, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
@@ -47,6 +49,7 @@ from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.step.partition import partition
 
 from . import machine
+from .changed import CACHE, clusters_of
 from .kernels_cpu import _quieten
 from .patterns import GROUPS, Item
 from .progress import say
@@ -54,6 +57,8 @@ from .turns import in_turns, median_us
 from .xla_kernels import FIXTURES
 
 MASKED: Final = -1e9
+KEPT: Final = "kept"
+"""The group of the clusters that lie in a kernel cache."""
 LIMIT: Final = 2.0
 """A kernel whose time is more than this many times its floor is listed."""
 ROUND_S: Final = 0.012
@@ -88,6 +93,7 @@ class Figure:
 def main(words: Sequence[str]) -> int:
     """The command. Returns exit code 0; 1 if a kernel could not be built; 2 for a mistake on the command line."""
     known = sorted(path.stem for path in FIXTURES.glob("*.hlo"))
+    groups = (*known, *GROUPS, KEPT)
     parser = argparse.ArgumentParser(
         prog="scripts/bench --floors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,7 +101,14 @@ def main(words: Sequence[str]) -> int:
         "--only",
         default=",".join([*known, "patterns"]),
         metavar="A,B",
-        help=f"groups: {', '.join((*known, *GROUPS))} (default: the first {len(known) + 1})",
+        help=f"groups: {', '.join(groups)} (default: the first {len(known) + 1})",
+    )
+    parser.add_argument(
+        "--cache",
+        type=pathlib.Path,
+        default=CACHE,
+        metavar="DIR",
+        help="kernel cache whose clusters are the group `kept` (default: .cache/stitchfleet in the project)",
     )
     parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
@@ -114,11 +127,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     arguments = parser.parse_args(words)
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in (*known, *GROUPS)]
+    unknown = [name for name in wanted if name not in groups]
     if unknown or not wanted:
-        parser.error(
-            f"--only: there is no {', '.join(unknown) or 'group given'}; there are: {', '.join((*known, *GROUPS))}"
-        )
+        parser.error(f"--only: there is no {', '.join(unknown) or 'group given'}; there are: {', '.join(groups)}")
     if arguments.rounds < 1 or arguments.threads < 1:
         parser.error("--rounds, --threads: at least 1")
     _quieten()
@@ -126,7 +137,9 @@ def main(words: Sequence[str]) -> int:
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
         for group in wanted:
-            items = GROUPS[group]() if group in GROUPS else step_kernels(group)
+            items = (
+                kept(arguments.cache) if group == KEPT else GROUPS[group]() if group in GROUPS else step_kernels(group)
+            )
             items = [item for item in items if arguments.match in item.name]
             say(f"{group}: building {len(items)} kernels")
             requests = [KernelRequest(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
@@ -159,6 +172,15 @@ def step_kernels(workload: str) -> list[Item]:
         uses = before.uses + 1 if before else 1
         found[op.graph.digest] = Item(workload, before.name if before else op.name, op.graph, uses)
     return list(found.values())
+
+
+def kept(cache: pathlib.Path) -> list[Item]:
+    """The clusters of jobs that lie as HLO in a kernel cache; those that cannot be read are left out."""
+    items = []
+    for path in clusters_of(cache):
+        with contextlib.suppress(HloImportError):
+            items.append(Item(KEPT, path.stem, import_hlo_file(path).graph))
+    return items
 
 
 def must_move(graph: Graph) -> int:

@@ -62,6 +62,19 @@ def test_a_softmax_of_a_transposed_tensor_runs_over_the_dimension_that_it_names(
     np.testing.assert_allclose(result, weights / weights.sum(0), rtol=1e-5)
 
 
+def test_the_clusters_that_jobs_have_left_are_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hlo").mkdir()
+    (tmp_path / "hlo" / "tanh_1.hlo").write_text(
+        "HloModule m\nENTRY main {\n  x = f32[64,128] parameter(0)\n  ROOT t = f32[64,128] tanh(x)\n}\n"
+    )
+    (tmp_path / "hlo" / "bad.pb").write_bytes(b"no proto")
+    words = ["--floors", "--only", "kept", "--cache", str(tmp_path), "--rounds", "1", "--threads", "1", "--all"]
+    assert command.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines if "tanh_1" in line] == [["kept:", "tanh_1"]]
+    assert not any("bad" in line for line in lines)
+
+
 def test_a_floor_counts_each_input_once_and_of_a_table_what_is_looked_up() -> None:
     builder = GraphBuilder("lookup")
     table = ops.build(builder, "parameter", shape=(1000, 8), dtype=DType.F32, number=0)
