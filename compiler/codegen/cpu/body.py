@@ -218,24 +218,27 @@ class CpuWriter(Writer):
         pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
         first, last = ends(loop)
         yield f"{pad}long long {base} = {first};"
+        yield from self._rooms(loop, pad)
         yield f"{pad}for (; {base} + {width} <= {last}; {base} += {width}) {{"
-        yield from self._lanes(loop, str(width), base, indent + 1)
+        yield from self._lanes(loop, str(width), base, indent + 1, (str(first), str(last)))
         yield pad + "}"
         yield pad + "{"
         yield f"{pad}  const int rest = (int)({last} - {base});"
-        yield from self._lanes(loop, "rest", base, indent + 1)
+        yield from self._lanes(loop, "rest", base, indent + 1, (str(first), str(last)))
         yield pad + "}"
 
     def _strips(self, loop: Loop, strips: Strips, indent: int) -> Iterator[str]:
         pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
+        within = "0", str(loop.extent)
+        yield from self._rooms(loop, pad)
         if strips.whole or self.facts.for_many_shapes:
             yield f"{pad}for (int {base} = 0; {base} < {strips.whole}; {base} += {width}) {{"
             yield from self._prefetches(loop, pad)
-            yield from self._lanes(loop, str(width), base, indent + 1)
+            yield from self._lanes(loop, str(width), base, indent + 1, within)
             yield pad + "}"
         if strips.half:
             yield pad + "{"
-            yield from self._lanes(loop, str(strips.half), str(strips.whole), indent + 1)
+            yield from self._lanes(loop, str(strips.half), str(strips.whole), indent + 1, within)
             yield pad + "}"
         if strips.rest or self.facts.for_many_shapes:
             body: list[Statement] = []
@@ -247,7 +250,7 @@ class CpuWriter(Writer):
                 body.append(each)
             yield pad + "{"
             first = str(strips.whole + strips.half)
-            yield from self._lanes(replace(loop, body=tuple(body)), str(strips.rest), first, indent + 1)
+            yield from self._lanes(replace(loop, body=tuple(body)), str(strips.rest), first, indent + 1, within)
             yield pad + "}"
 
     def _rows_together(self, loop: Loop, indent: int) -> Iterator[str]:
@@ -367,17 +370,31 @@ class CpuWriter(Writer):
                 element = index_text(base + rest + line // dtype.size_bytes)
                 yield f"{pad}  __builtin_prefetch(&b{buffer}[{element}], 0, 2);"
 
-    def _lanes(self, loop: Loop, count: str, base: str, indent: int) -> Iterator[str]:
+    def _lanes(
+        self, loop: Loop, count: str, base: str, indent: int, within: tuple[str, str] | None = None
+    ) -> Iterator[str]:
+        """Iterations `base` to `base + count` as lanes. within: the first and last iteration of the loop, if this is a strip of it:
+        random words are then drawn for DRAWN_AT_ONCE iterations, since fewer waste a part of Philox's vectors, and each strip reads
+        its own."""
         pad = "  " * indent
         draws, ctype = forms.draws_of(loop), variable_type(loop)
+        place, condition, some = Index.of_var(LANE), "", count
+        if within is None:
+            yield from self._rooms(loop, pad)
+        elif draws:
+            first, last = within
+            yield f"{pad}const int drawn = (int)(({base} - {first}) % {DRAWN_AT_ONCE});"
+            place += Index.of_var(Var("drawn", DRAWN_AT_ONCE))
+            left = f"(int)({last} - {base})"
+            condition, some = "if (drawn == 0) ", f"{left} < {DRAWN_AT_ONCE} ? {left} : {DRAWN_AT_ONCE}"
         for name, draw in draws.items():
-            yield from self._draw(name, draw, loop, count, base, pad)
+            yield from self._draw(name, draw, loop, some, base, pad, condition)
         yield pad + "#pragma omp simd"
         yield f"{pad}for (int lane = 0; lane < {count}; ++lane) {{"
         yield f"{pad}  const {ctype} {loop.variable.name} = {base} + lane;"
         for statement in loop.body:
             if isinstance(statement, loops.Let) and statement.name in draws:
-                word = loops.LoadLocal(f"{statement.name}_words", Index.of_var(LANE))
+                word = loops.LoadLocal(f"{statement.name}_words", place)
                 statement = replace(statement, value=word)
             yield from self.statement(statement, indent + 1)
         yield pad + "}"
@@ -391,11 +408,17 @@ class CpuWriter(Writer):
         yield from self._lanes(loop, "block", base, indent + 1)
         yield pad + "}"
 
-    def _draw(self, name: str, draw: Draw, loop: Loop, count: str, base: str, pad: str) -> Iterator[str]:
+    def _rooms(self, loop: Loop, pad: str) -> Iterator[str]:
+        """Where the loop's random words are drawn to."""
+        for name in forms.draws_of(loop):
+            yield f"{pad}unsigned {name}_room[{DRAWN_ROOM}];"
+            yield f"{pad}const unsigned* {name}_words = {name}_room;"
+
+    def _draw(
+        self, name: str, draw: Draw, loop: Loop, count: str, base: str, pad: str, condition: str
+    ) -> Iterator[str]:
         place = f"(StitchWide)({index_text(draw.index)})"
-        yield f"{pad}unsigned {name}_room[{DRAWN_ROOM}];"
-        yield f"{pad}const unsigned* {name}_words;"
-        yield f"{pad}{{"
+        yield f"{pad}{condition}{{"
         yield f"{pad}  const {variable_type(loop)} {loop.variable.name} = {base};"
         yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {', '.join(draw.state)}, {place});"
         yield f"{pad}}}"

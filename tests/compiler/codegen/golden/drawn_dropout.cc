@@ -54,7 +54,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     for (int k256_1_base = 0; k256_1_base < 256; k256_1_base += 512) {
       const int block = (int)(256 - k256_1_base < 512 ? 256 - k256_1_base : 512);
       unsigned t5_room[580];
-      const unsigned* t5_words;
+      const unsigned* t5_words = t5_room;
       {
         const int k256_1 = k256_1_base;
         t5_words = stitch_philox_words(t5_room, block, t1, t2, t3, (StitchWide)(r * 256 + k256_1));
