@@ -32,7 +32,8 @@ depends on an element's position in a vector or on the order of elements, the do
                                  Of equal zeros of both signs either is the result: which one the CPU kernel returns depends on the
                                  tensor's size
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel returns zeros beside the
-                                 NaN at most positions of a row and NaN at the others; in float64 only NaN
+                                 NaN at most positions of a row and NaN at the others; in float64 only NaN. The self-check takes
+                                 such a row of the framework's for NaN too (service/framework.py): an ArgMax decides by it
     Cumsum, Cumprod              in order (CPU kernel): a sum that has overflowed stays infinite. XLA sums each window separately. The
                                  compiler's scans are in order (planning/scans.py), except those of CUDA kernels: there Cumsum and
                                  Cumprod of floats stay in TensorFlow

@@ -44,7 +44,7 @@ from stitchfleet.telemetry.pod.background import step_back
 from ..graph import to_hlo
 from ..graph.to_hlo import LoweringError
 from ..native.library import numpy_dtype
-from . import bundle
+from . import bundle, framework
 from .framework import reference
 from .messages import Answer, Compiled, CompileRequest, Failed, Judged, JudgeRequest, Request, request_of, to_line
 
@@ -127,9 +127,12 @@ class KernelTurn:
 
 
 def answer_identity() -> str:
-    """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel."""
-    lowering = hashlib.sha256(pathlib.Path(to_hlo.__file__).read_bytes()).hexdigest()
-    return "|".join((lowering, backend.importer_version(), backend_for(None).identity()))
+    """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel, and what a
+    kernel is compared with (framework)."""
+    sources = hashlib.sha256()
+    for module in (to_hlo, framework):
+        sources.update(pathlib.Path(str(module.__file__)).read_bytes())
+    return "|".join((sources.hexdigest(), backend.importer_version(), backend_for(None).identity()))
 
 
 class Service:

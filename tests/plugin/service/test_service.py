@@ -158,6 +158,31 @@ def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
     assert "not what the framework computes" in line
 
 
+def decided_by_softmax(x: Any) -> Any:
+    import tensorflow as tf
+
+    weights = tf.nn.softmax(tf.tanh(x) * 3.0)
+    return weights, tf.argmax(weights, -1)
+
+
+def test_a_row_of_a_softmax_with_a_nan_is_nan_for_what_decides_by_it(request_of: Any) -> None:
+    """TensorFlow's kernel has zeros in such a row, one of which its ArgMax finds; a cluster with both was refused."""
+    x = np.random.default_rng(0).standard_normal((64, 10)).astype(np.float32)
+    x[::3, 0] = np.nan
+    request = request_of(decided_by_softmax, x)
+    results = reference(request.fallback or request.body, request.inputs, 2)([x])
+    decided, weights = sorted(map(np.asarray, results), key=lambda result: result.ndim)
+    import tensorflow as tf
+
+    plain = tf.nn.softmax(tf.tanh(x) * 3.0).numpy()
+    has_nan = np.isnan(x).any(-1)
+    assert not np.isnan(plain[has_nan]).all()  # else nothing is tested
+    assert np.isnan(weights[has_nan]).all()
+    assert np.array_equal(weights[~has_nan], plain[~has_nan])
+    assert (decided[has_nan] == 0).all()
+    assert np.array_equal(decided[~has_nan], plain[~has_nan].argmax(-1))
+
+
 def without_largest(x: Any) -> Any:
     """Sums that cancel to nothing but rounding, behind a comparison that the oracle cannot decide: each column's deviations."""
     import tensorflow as tf
@@ -254,6 +279,10 @@ def test_an_answer_is_kept_for_the_importer_that_made_the_graph(
     monkeypatch.setattr(module.backend, "importer_version", lambda: "another")
     refused(tmp_path, request)
     assert len(lowered) == 1
+    (tmp_path / "framework.py").write_text("another")
+    monkeypatch.setattr(module.framework, "__file__", str(tmp_path / "framework.py"))
+    refused(tmp_path, request)
+    assert len(lowered) == 2
 
 
 @pytest.mark.parametrize("kind", ["time", "killed", "memory", "disk"])
