@@ -129,7 +129,7 @@ def lanes_together(
     `order_across_memory`. stored: whether the nest reads a node from memory or from its own row's results. anyway: whether rows are
     lanes also without. If not, they become lanes only if that saves enough: sums across lanes, and vectors that are not full."""
     longest = max(mapping.inner for _, mapping in nest.placed)
-    if not isinstance(target, CpuTarget) or longest > LONGEST_ROW or nest.rows < 4 * target.lanes:
+    if not isinstance(target, CpuTarget) or not FEWEST_IN_ROW <= longest <= LONGEST_ROW or nest.rows < 4 * target.lanes:
         return 1
     here = nest.computes()
     work, statements = 0, 0

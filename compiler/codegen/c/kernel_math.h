@@ -92,13 +92,16 @@ template <class T> struct StitchReduced {
   T rest;
   typename StitchFormat<T>::Bits scaled;
 };
-template <class T> STITCH_INLINE StitchReduced<T> stitch_reduce_exp(T x, int offset) {
+template <class T> STITCH_INLINE StitchReduced<T> stitch_reduced_by(T x, T shifted, T rounder) {
   typedef StitchFormat<T> F;
-  const T rounder = F::rounder + T(offset);
-  const T shifted = stitch_multiply_add(x, F::log2_e, rounder);
   const T n = shifted - rounder;
   const T high = stitch_multiply_add(n, -F::ln2_high, x);
   return {stitch_multiply_add(n, -F::ln2_low, high), stitch_bits<typename F::Bits>(shifted)};
+}
+template <class T> STITCH_INLINE StitchReduced<T> stitch_reduce_exp(T x, int offset) {
+  typedef StitchFormat<T> F;
+  const T rounder = F::rounder + T(offset);
+  return stitch_reduced_by(x, stitch_multiply_add(x, F::log2_e, rounder), rounder);
 }
 
 /* The same with n <= most: what is above it is left in the rest, whose polynomial then grows without end. One integer minimum, where
@@ -108,10 +111,7 @@ STITCH_INLINE StitchReduced<float> stitch_reduce_exp_up_to(float x, int offset, 
   const float rounder = F::rounder + float(offset);
   const int shifted = stitch_bits<int>(stitch_multiply_add(x, F::log2_e, rounder));
   const int limit = stitch_bits<int>(F::rounder) + offset + most;
-  const int scaled = shifted < limit ? shifted : limit;
-  const float n = stitch_bits<float>(scaled) - rounder;
-  const float high = stitch_multiply_add(n, -F::ln2_high, x);
-  return {stitch_multiply_add(n, -F::ln2_low, high), (unsigned)scaled};
+  return stitch_reduced_by(x, stitch_bits<float>(shifted < limit ? shifted : limit), rounder);
 }
 
 STITCH_INLINE float stitch_exp_of_rest(float r) {
