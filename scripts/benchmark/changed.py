@@ -28,9 +28,6 @@ from typing import Any, Final
 
 CACHE: Final = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "stitchfleet"
 """The kernel cache of the jobs that the benchmark runs."""
-ROUND_S: Final = 0.01
-MOST_CALLS: Final = 300
-BATCH_NS: Final = 50_000
 SLOWER: Final = 0.97
 """Below this ratio a kernel is counted as slower: turns on one core differ by some 2%."""
 
@@ -132,7 +129,7 @@ def measure(path: pathlib.Path, before: Mapping[str, Any], after: Mapping[str, A
     from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, aligned, aligned_copy
     from stitchfleet.compiler.kernel.metadata import KernelMetadata
 
-    from .turns import in_turns, median_us
+    from .turns import kernels_us
 
     graph = import_hlo_file(path).graph
     given = [aligned_copy(array) for array in random_inputs(graph, np.random.default_rng(3), Regime.UNIT)]
@@ -143,10 +140,8 @@ def measure(path: pathlib.Path, before: Mapping[str, Any], after: Mapping[str, A
             outputs = [aligned(kind.shape, kind.numpy) for kind in metadata.outputs]
             kernel = LoadedKernel(pathlib.Path(said["library"]), metadata)
             calls[side] = stack.enter_context(Prepared(kernel, given, outputs, 1)).call
-        times = in_turns(
-            calls, rounds, 2, lambda side: median_us(calls[side], ROUND_S, MOST_CALLS, BATCH_NS, time.thread_time_ns)
-        )
-    return Changed(path.stem, min(times["before"]), min(times["after"]))
+        times = kernels_us(calls, rounds, lambda _: time.thread_time_ns)
+    return Changed(path.stem, times["before"], times["after"])
 
 
 # ---- in a checkout's own environment ------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 A memory-intensive kernel must read each input once and write each output once. Its floor is the time of a copy that moves as many
 bytes, by the same threads, measured in turns with the kernel. So a kernel of some KiB is compared with the first-level cache, one of
-some MiB with the last-level cache, a larger one with memory. `of floor` is the kernel's time divided by its floor.
+some MiB with the last-level cache, a larger one with memory. `of floor` is the kernel's time divided by its floor. Elementary
+functions, quotients and random words take time of their own: `functions` is what a graph's take alone, each timed in the first-level
+cache (scripts/bench --functions compares them with another library). `of bound` is the kernel's time divided by the larger of both.
 
 What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
@@ -15,9 +17,9 @@ What is measured:
 Kernels with elementary functions are also run on masked data: a random half of their largest float input is -1e9, as in an attention
 with a mask. `masked` is that time divided by the other.
 
-How to read it: up to 1.2, a kernel is as good as memory allows. Around 2, it waits for arithmetic (see `math`: elementary functions
-per byte moved) or reads something twice. Above 3, on tensors of more than 64 KiB, something is wrong: `stitchfleet compile FILE
---stop-after plan` shows its loops. Below 64 KiB the start of the kernel matters, and that of the copy.
+How to read it: up to 1.2 of the floor, a kernel is as good as memory allows. Around 2 of the bound, it reads something twice, or
+memory and arithmetic take turns. Above 3, on tensors of more than 64 KiB, something is wrong: `stitchfleet compile FILE --stop-after
+plan` shows its loops. Below 64 KiB the start of the kernel matters, and that of the copy.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.check.selfcheck import CheckOptions
 from stitchfleet.compiler.hlo.importer import import_hlo_file, read_hlo_file
 from stitchfleet.compiler.hlo.module import HloImportError
-from stitchfleet.compiler.ir.graph import Array, Graph
+from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Node
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
+from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.table import OPS, Cost
 from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
@@ -53,7 +56,7 @@ from .changed import CACHE, clusters_of
 from .kernels_cpu import _quieten
 from .patterns import GROUPS, Item
 from .progress import say
-from .turns import in_turns, median_us
+from .turns import kernels_us
 from .xla_kernels import FIXTURES
 
 MASKED: Final = -1e9
@@ -61,10 +64,11 @@ KEPT: Final = "kept"
 """The group of the clusters that lie in a kernel cache."""
 LIMIT: Final = 2.0
 """A kernel whose time is more than this many times its floor is listed."""
-ROUND_S: Final = 0.012
-MOST_CALLS: Final = 300
-BATCH_NS: Final = 50_000
-FORMAT: Final = 1
+ALONE: Final = 4096
+"""Elements of an op that is timed alone: its operands and its result lie in the first-level cache."""
+SLOW: Final = ("divide", "sqrt", "rsqrt")
+"""Ops of class LIGHT that take a processor several cycles a vector."""
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Figure:
     uses: int
     bytes: int
     phases: int
-    math: float
+    functions_us: float
     floor_us: float
     us: float
     masked_us: float | None
@@ -87,7 +91,13 @@ class Figure:
 
     @property
     def of_floor(self) -> float:
+        """How many times the floor of its bytes the kernel takes."""
         return self.us / self.floor_us
+
+    @property
+    def of_bound(self) -> float:
+        """How many times its bound it takes: the larger of the floor and what its functions take alone."""
+        return self.us / max(self.floor_us, self.functions_us)
 
 
 def main(words: Sequence[str]) -> int:
@@ -136,6 +146,7 @@ def main(words: Sequence[str]) -> int:
     figures: list[Figure] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
+        functions = FunctionTimes(pathlib.Path(folder) / "alone", arguments.rounds)
         for group in wanted:
             items = (
                 kept(arguments.cache) if group == KEPT else GROUPS[group]() if group in GROUPS else step_kernels(group)
@@ -151,7 +162,8 @@ def main(words: Sequence[str]) -> int:
                 if number % 10 == 1:
                     say(f"{group}: measuring kernel {number} of {len(items)}")
                 kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
-                figures.append(measure(item, kernel, arguments.rounds, arguments.threads, not arguments.no_tensorflow))
+                with_tensorflow = not arguments.no_tensorflow
+                figures.append(measure(item, kernel, functions, arguments.rounds, arguments.threads, with_tensorflow))
             if arguments.json is not None:  # after each group, so that an interrupted run leaves its results
                 arguments.json.write_text(json.dumps(document(figures, failures, arguments.threads), indent=1) + "\n")
     print(f"{machine.cpu_name()}, {arguments.threads} of {machine.cores()} cores; microseconds a call")
@@ -206,11 +218,51 @@ def must_move(graph: Graph) -> int:
     return total
 
 
-def elementary(graph: Graph) -> int:
-    """The number of elementary functions of floats that a graph computes."""
-    return sum(
-        node.element_count for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE and node.dtype.is_float
-    )
+def functions_of(graph: Graph) -> list[Node]:
+    """The nodes of a graph that compute elementary functions, quotients, square roots or random words."""
+    return [node for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE or node.op in SLOW]
+
+
+class FunctionTimes:
+    """What ops take alone: each op and dtype is built and timed once, on one thread, in the first-level cache, less a copy there.
+    folder: for the kernels."""
+
+    def __init__(self, folder: pathlib.Path, rounds: int) -> None:
+        self.cache = KernelCache(folder)
+        self.rounds = rounds
+        self.ns: dict[tuple[str, tuple[DType, ...], DType], float] = {}
+
+    def of(self, graph: Graph) -> float:
+        """Microseconds that the graph's functions take alone on one thread."""
+        total = 0.0
+        for node in functions_of(graph):
+            given = tuple(graph.nodes[operand].dtype for operand in node.operands)
+            total += node.element_count * self._one(node.op, given, node.dtype)
+        return total / 1e3
+
+    def _one(self, op: str, given: tuple[DType, ...], dtype: DType) -> float:
+        key = (op, given, dtype)
+        if key not in self.ns:
+            self.ns[key] = max(0.0, self._measured(op, given) - self._measured("copy", (dtype,)))
+        return self.ns[key]
+
+    def _measured(self, op: str, given: tuple[DType, ...]) -> float:
+        builder = GraphBuilder("alone")
+        operands = [
+            ops.build(builder, "parameter", shape=(ALONE,), dtype=dtype, number=number)
+            for number, dtype in enumerate(given)
+        ]
+        graph = builder.finish((ops.build(builder, op, operands),))
+        request = KernelRequest(op, graph)
+        (outcome,) = compile_graphs([request], self.cache, check=CheckOptions(skip=True))
+        if outcome.entry is None:
+            raise SystemExit(f"scripts/bench --floors: a kernel of {op} alone could not be built: {outcome.failure}")
+        kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
+        arrays = list(map(aligned_copy, random_inputs(graph, np.random.default_rng(3), Regime.UNIT)))
+        results = [aligned(kind.shape, kind.numpy) for kind in kernel.metadata.outputs]
+        with Prepared(kernel, arrays, results, 1) as prepared:
+            times = kernels_us({op: prepared.call}, self.rounds, lambda _: time.thread_time_ns)
+        return times[op] * 1e3 / ALONE
 
 
 def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
@@ -228,11 +280,13 @@ def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
 # ---- measuring -----------------------------------------------------------------------------------------------------
 
 
-def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_tensorflow: bool) -> Figure:
+def measure(
+    item: Item, kernel: LoadedKernel, functions: FunctionTimes, rounds: int, threads: int, with_tensorflow: bool
+) -> Figure:
     """Times the kernel (on both kinds of data), the copy and TensorFlow's operators in turns. Each figure is the fastest turn, since
     other work on the machine only adds time."""
     metadata, graph = kernel.metadata, item.graph
-    moved, math = must_move(graph), elementary(graph)
+    moved, functions_us = must_move(graph), functions.of(graph) / threads
     given = random_inputs(graph, np.random.default_rng(3), Regime.UNIT)
     outputs = [aligned(kind.shape, kind.numpy) for kind in metadata.outputs]
     with contextlib.ExitStack() as stack:
@@ -240,19 +294,17 @@ def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_te
             "floor": stack.enter_context(PreparedCopy(max(64, moved // 2), threads)).call,
             "ours": stack.enter_context(Prepared(kernel, list(map(aligned_copy, given)), outputs, threads)).call,
         }
-        if math:
+        if any(OPS[node.op].cost is Cost.EXPENSIVE and node.dtype.is_float for node in graph.nodes):
             hidden = list(map(aligned_copy, masked(given, np.random.default_rng(4))))
             contestants["masked"] = stack.enter_context(Prepared(kernel, hidden, outputs, threads)).call
         if with_tensorflow and item.tensorflow is not None:
             contestants |= _tensorflow(item.tensorflow, given)
 
-        def turn(name: str) -> float:
+        def clock(name: str) -> Callable[[], int]:
             of_thread = threads == 1 and name not in ("tensorflow", "empty")
-            clock = time.thread_time_ns if of_thread else time.perf_counter_ns
-            return median_us(contestants[name], ROUND_S, MOST_CALLS, BATCH_NS, clock)
+            return time.thread_time_ns if of_thread else time.perf_counter_ns
 
-        times = in_turns(contestants, rounds, 2, turn)
-    fastest = {name: min(values) for name, values in times.items()}
+        fastest = kernels_us(contestants, rounds, clock)
     return Figure(
         item.group,
         item.name,
@@ -260,11 +312,11 @@ def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_te
         item.uses,
         moved,
         metadata.phases,
-        math / moved,
+        functions_us,
         fastest["floor"],
         fastest["ours"],
         fastest.get("masked"),
-        max(fastest["tensorflow"] - fastest["empty"], 0.01) if "tensorflow" in times else None,
+        max(fastest["tensorflow"] - fastest["empty"], 0.01) if "tensorflow" in fastest else None,
     )
 
 
@@ -281,29 +333,31 @@ def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[s
 
 
 def table(figures: Sequence[Figure], every: bool) -> list[str]:
-    """The results as lines of text: the kernels (only those above LIMIT unless `every`), largest `of floor` first, then the total of
+    """The results as lines of text: the kernels (only those above LIMIT unless `every`), largest `of bound` first, then the total of
     each group."""
     lines = [
-        f"{'kernel':<58}{'uses':>5}{'moves':>7}{'math':>6}{'floor':>9}{'ours':>9}{'of floor':>9}{'masked':>8}{'TensorFlow':>11}",
+        f"{'kernel':<58}{'uses':>5}{'moves':>7}{'floor':>9}{'functions':>10}{'ours':>9}{'of floor':>9}"
+        f"{'of bound':>9}{'masked':>8}{'TensorFlow':>11}",
     ]
     listed = [figure for figure in figures if every or figure.of_floor > LIMIT]
-    for figure in sorted(listed, key=lambda figure: -figure.of_floor):
+    for figure in sorted(listed, key=lambda figure: -figure.of_bound):
         name = f"{figure.group}: {figure.kernel}" if figure.group not in GROUPS else figure.kernel
         hidden = "-" if figure.masked_us is None else f"{figure.masked_us / figure.us:.2f}"
         theirs = "-" if figure.tensorflow_us is None else f"{figure.tensorflow_us:.1f}"
         lines.append(
-            f"{name[:57]:<58}{figure.uses:>5}{_size(figure.bytes):>7}{figure.math:>6.2f}{figure.floor_us:>9.1f}{figure.us:>9.1f}"
-            f"{figure.of_floor:>9.2f}{hidden:>8}{theirs:>11}"
+            f"{name[:57]:<58}{figure.uses:>5}{_size(figure.bytes):>7}{figure.floor_us:>9.1f}{figure.functions_us:>10.1f}"
+            f"{figure.us:>9.1f}{figure.of_floor:>9.2f}{figure.of_bound:>9.2f}{hidden:>8}{theirs:>11}"
         )
     lines += [
         "",
-        f"{'group':<20}{'kernels':>8}{'above 2':>8}{'floor us':>10}{'ours us':>10}{'of floor':>9}  a step's kernels together",
+        f"{'group':<20}{'kernels':>8}{'floor >2':>9}{'bound >2':>9}{'floor us':>10}{'ours us':>10}{'of floor':>9}"
+        "  a step's kernels together",
     ]
     for group in dict.fromkeys(figure.group for figure in figures):
         mine = [figure for figure in figures if figure.group == group]
         floor, ours = (sum(getattr(figure, key) * figure.uses for figure in mine) for key in ("floor_us", "us"))
-        above = sum(figure.of_floor > LIMIT for figure in mine)
-        lines.append(f"{group:<20}{len(mine):>8}{above:>8}{floor:>10.0f}{ours:>10.0f}{ours / floor:>9.2f}")
+        above, bound = (sum(getattr(figure, key) > LIMIT for figure in mine) for key in ("of_floor", "of_bound"))
+        lines.append(f"{group:<20}{len(mine):>8}{above:>9}{bound:>9}{floor:>10.0f}{ours:>10.0f}{ours / floor:>9.2f}")
     return lines
 
 
@@ -323,7 +377,7 @@ def document(figures: Sequence[Figure], failures: Sequence[str], threads: int) -
         "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
         "versions": machine.versions(),
         "threads": threads,
-        "kernels": [{**asdict(figure), "of_floor": figure.of_floor} for figure in figures],
+        "kernels": [{**asdict(figure), "of_floor": figure.of_floor, "of_bound": figure.of_bound} for figure in figures],
         "failures": list(failures),
     }
 

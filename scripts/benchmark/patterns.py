@@ -160,9 +160,13 @@ def composites() -> list[Item]:
 
 
 def short_rows() -> list[Item]:
-    """Each kind of COMPOSITES along rows of ROW_LENGTHS elements, ROW_ELEMENTS in all."""
+    """Each kind of COMPOSITES along rows of ROW_LENGTHS elements, ROW_ELEMENTS in all; also with the sum of the result over rows, as
+    the gradient of a bias has it."""
     return [
-        _composite("rows", kind, (ROW_ELEMENTS // length, length), 1) for length in ROW_LENGTHS for kind in COMPOSITES
+        _composite("rows", kind, (ROW_ELEMENTS // length, length), 1, summed=summed)
+        for length in ROW_LENGTHS
+        for kind in COMPOSITES
+        for summed in (False, True)
     ]
 
 
@@ -247,9 +251,16 @@ COMPOSITES: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
 
 
 def _composite(
-    group: str, kind: str, shape: tuple[int, ...], axis: int, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
+    group: str,
+    kind: str,
+    shape: tuple[int, ...],
+    axis: int,
+    before: tuple[int, ...] = (),
+    after: tuple[int, ...] = (),
+    summed: bool = False,
 ) -> Item:
-    """before, after: permutations of the dimensions of the tensors and of the result, so that they lie in memory in another order."""
+    """before, after: permutations of the dimensions of the tensors and of the result, so that they lie in memory in another order.
+    summed: a second result is the sum of the first over its first dimension."""
     count, function = COMPOSITES[kind]
     stored = tuple(shape[before.index(i)] for i in range(len(shape))) if before else shape
     builder = GraphBuilder("composite")
@@ -259,18 +270,19 @@ def _composite(
     result = function(_InGraph(builder, shape, axis), *tensors, shape[axis])
     if after:
         result = ops.build(builder, "transpose", (result,), permutation=after)
+    total = [ops.build(builder, "reduce", (result,), dimensions=(0,), kind="sum")] if summed else []
 
     def in_tensorflow(*given: Any) -> Any:
         import tensorflow as tf
 
         turned = [tf.transpose(tensor, before) for tensor in given] if before else given
         found = function(_InTensorFlow(axis), *turned, shape[axis])
-        return tf.transpose(found, after) if after else found
+        found = tf.transpose(found, after) if after else found
+        return (found, tf.reduce_sum(found, 0)) if summed else found
 
-    name = (
-        f"{kind} {_text(shape)} along {axis}{', transposed' if before else ''}{', transposed after' if after else ''}"
-    )
-    return Item(group, name, builder.finish((result,)), 1, in_tensorflow)
+    variants = {"transposed": before, "transposed after": after, "and its sum": summed}
+    name = ", ".join([f"{kind} {_text(shape)} along {axis}", *(text for text, is_so in variants.items() if is_so)])
+    return Item(group, name, builder.finish((result, *total)), 1, in_tensorflow)
 
 
 def _sum_of_orders(shape: tuple[int, ...], order: tuple[int, ...]) -> Item:
