@@ -9,6 +9,7 @@ op erf (`written_out`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -254,15 +255,55 @@ def _pad(rewriter: _Rewriter, node: Node) -> int | None:
 
 def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
     """concatenate of one operand: that operand. concatenate of the slices of one tensor, in their order: that tensor, or a slice of
-    it. If it stacks them (each slice is of extent 1 in one dimension, and they are concatenated along another one, as `tf.stack` of
-    `tf.split` does): a transpose of it."""
+    it. If each slice is there several times in a row (`tf.keras.backend.repeat_elements`), a broadcast of it. If equal slices
+    are joined along another dimension than they were cut (heads: `tf.concat(tf.split(x, 8, axis=2), axis=0)`), or are stacked (each
+    is of extent 1, as `tf.stack` of `tf.split` does): a transpose of it."""
     if len(node.operands) == 1:
         return node.operands[0]
-    parts = [rewriter.source(node, i) for i in range(len(node.operands))]
+    distinct = [operand for operand, _ in itertools.groupby(node.operands)]
+    times = len(node.operands) // len(distinct)
+    parts = [rewriter.builder.nodes[operand] for operand in distinct]
     stacked = [part.op == "reshape" for part in parts]
     slices = [rewriter.source(part) if part.op == "reshape" else part for part in parts]
-    if any(s.op != "slice" or s.operands != slices[0].operands for s in slices) or len(set(stacked)) > 1:
+    if len(parts) == 1 or any(s.op != "slice" or s.operands != slices[0].operands for s in slices):
         return None
+    if len(set(stacked)) > 1 or node.operands != tuple(operand for operand in distinct for _ in range(times)):
+        return None
+    axis = _axis_of_a_split(slices)
+    if axis is None:
+        return None
+    first, last = integers(slices[0], "start"), integers(slices[-1], "limit")
+    extents = tuple(end - begin for begin, end in zip_strict(first, last))
+    to, each = attribute(node, "dimension", int), slices[0].shape[axis]
+    kept = [i for i in range(len(extents)) if i != axis]
+    if stacked[0]:
+        # Where the stacked dimension goes among those kept, whatever dimensions of extent 1 are beside it.
+        outer, inner = (_without_ones(part) for part in (node.shape[:to], node.shape[to + 1 :]))
+        if any(s.shape[axis] != 1 for s in slices) or _without_ones(extents[i] for i in kept) != outer + inner:
+            return None
+        to = next(at for at in range(len(kept) + 1) if len(_without_ones(extents[i] for i in kept[:at])) == len(outer))
+    elif (to != axis or times > 1) and any(s.shape[axis] != each for s in slices):
+        return None
+
+    def emit(op: str, operand: int, shape: Sequence[int], **attributes: Attribute) -> int:
+        return rewriter.emit(Node(op, (operand,), tuple(shape), node.dtype, MappingProxyType(attributes), node.name))
+
+    whole = emit("slice", slices[0].operands[0], extents, start=first, limit=last, strides=(1,) * len(extents))
+    if to == axis and times == 1 and not stacked[0]:
+        return whole
+    # The slices' number as a dimension of its own, before their extent, goes where they are joined.
+    cut = (*extents[:axis], len(slices), *([each] if each > 1 else []), *extents[axis + 1 :])
+    to -= not stacked[0] and each == 1 and to > axis
+    order = [i for i in range(len(cut)) if i != axis]
+    order.insert(to, axis)
+    moved = emit("transpose", emit("reshape", whole, cut), [cut[i] for i in order], permutation=tuple(order))
+    spread = (*(cut[i] for i in order[: to + 1]), times, *(cut[i] for i in order[to + 1 :]))
+    places = tuple(i for i in range(len(spread)) if i != to + 1)
+    return rewriter.make("reshape", (emit("broadcast", moved, spread, dimensions=places),), node)
+
+
+def _axis_of_a_split(slices: Sequence[Node]) -> int | None:
+    """The dimension along which slices of one tensor follow each other without a gap; None if they do not."""
     starts, limits = ([integers(s, name) for s in slices] for name in ("start", "limit"))
     moving = [i for i, (one, other) in enumerate(zip_strict(starts[0], starts[1])) if one != other]
     if len(moving) != 1 or any(stride != 1 for s in slices for stride in integers(s, "strides")):
@@ -272,27 +313,7 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
         begins_there = starts[after] == _replaced(starts[before], axis, limits[before][axis])
         if not begins_there or limits[after] != _replaced(limits[before], axis, limits[after][axis]):
             return None
-    first, last = starts[0], limits[-1]
-    extents = tuple(end - begin for begin, end in zip_strict(first, last))
-    to = attribute(node, "dimension", int)
-    kept = [i for i in range(len(extents)) if i != axis]
-    if stacked[0]:
-        # Where the stacked dimension goes among those kept, whatever dimensions of extent 1 are beside it.
-        outer, inner = (_without_ones(part) for part in (node.shape[:to], node.shape[to + 1 :]))
-        if any(s.shape[axis] != 1 for s in slices) or _without_ones(extents[i] for i in kept) != outer + inner:
-            return None
-        to = next(at for at in range(len(kept) + 1) if len(_without_ones(extents[i] for i in kept[:at])) == len(outer))
-    elif to != axis:
-        return None
-    whole = Node(
-        *("slice", slices[0].operands, extents, node.dtype),
-        MappingProxyType({"start": first, "limit": last, "strides": (1,) * len(extents)}),
-        node.name,
-    )
-    order = (*kept[:to], axis, *kept[to:])
-    shape, permutation = tuple(extents[i] for i in order), MappingProxyType({"permutation": order})
-    moved = rewriter.emit(Node("transpose", (rewriter.emit(whole),), shape, node.dtype, permutation, node.name))
-    return rewriter.make("reshape", (moved,), node)
+    return axis
 
 
 def _replaced(place: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:

@@ -81,6 +81,10 @@ def _parts(b: GraphBuilder, x: int, axis: int, size: int = 1, shape: tuple[int, 
     return parts
 
 
+def _twice(parts: list[int]) -> list[int]:
+    return [part for part in parts for _ in range(2)]
+
+
 def _rolled(b: GraphBuilder, x: int) -> int:
     """As XLA rolls the columns by three: the first start is beyond the end and is clamped."""
     shifts = build(b, "constant", (), literal=Literal(np.array([7, 3], np.int32)))
@@ -115,6 +119,36 @@ CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
     (
         "a split, joined along another dimension",
         lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 4), dimension=0),
+        ["reshape", "transpose", "reshape"],
+    ),
+    (
+        "rows joined as columns",
+        lambda b, x: _one(b, "concatenate", *_parts(b, x, 0, 2), dimension=1),
+        ["reshape", "transpose", "reshape"],
+    ),
+    (
+        "columns, each twice",
+        lambda b, x: _one(b, "concatenate", *_twice(_parts(b, x, 1, 1)), dimension=1),
+        ["broadcast", "reshape"],
+    ),
+    (
+        "pairs of rows, each twice",
+        lambda b, x: _one(b, "concatenate", *_twice(_parts(b, x, 0, 2)), dimension=0),
+        ["reshape", "broadcast", "reshape"],
+    ),
+    (
+        "some columns, each twice, joined as rows",
+        lambda b, x: _one(b, "concatenate", *_twice(_parts(b, x, 1, 2)[1:3]), dimension=0),
+        ["slice", "reshape", "transpose", "broadcast", "reshape"],
+    ),
+    (
+        "columns of which some are repeated",
+        lambda b, x: _one(b, "concatenate", *_twice(_parts(b, x, 1, 4)[:1]), *_parts(b, x, 1, 4)[1:], dimension=1),
+        ["slice", "slice", "concatenate"],
+    ),
+    (
+        "unequal columns, each twice",
+        lambda b, x: _one(b, "concatenate", *_twice([_parts(b, x, 1, 2)[0], _parts(b, x, 1, 1)[2]]), dimension=1),
         ["slice", "slice", "concatenate"],
     ),
     (
