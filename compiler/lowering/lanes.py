@@ -15,6 +15,7 @@ from ..planning.access import trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
 from ..support.sequences import zip_strict
+from ..targets.targets import CpuTarget
 from .context import BufferNumbers, Context
 from .passes import Member, result_number
 from .reduction.reduce import flush_partials, scalar_graph
@@ -60,6 +61,9 @@ class LaneLowering:
         dtype = partial_dtype(self.graph, member.segment, member.mapping)
         count = self.graph.nodes[member.segment.node].element_count
         member.accumulator = accumulator_dtype(self.graph, member.segment)
+        is_logical = kind_of(self.graph, member.segment) in ("and", "or")
+        if member.accumulator is DType.PRED and is_logical and isinstance(self.context.target, CpuTarget):
+            member.accumulator = DType.S32  # gcc 12 finds no vectors for a loop that also keeps bytes of 32 lanes
         member.local, member.local_dtype = self.emitter.fresh("task"), dtype
         self.emitter.put(Local(member.local, dtype, count, kind_of(self.graph, member.segment)), 0)
         self.flushes.append((member, member.local, count))

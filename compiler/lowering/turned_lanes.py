@@ -13,6 +13,8 @@ apart. They are copied, transposed, for a block of rows, and so are the results:
 The copies go in squares (kernel_prelude.h, stitch_turn). Without them gcc reads each element by itself, or makes vectors of the
 elements of two rows, and computes each function for these alone. Rows are independent, so all rows of a block may be read before the
 first one is written.
+
+If the nest also adds up over rows (the gradient of a bias), the blocks are parts of those whose sums stay in lanes (lanes.py).
 """
 
 from __future__ import annotations
@@ -23,9 +25,23 @@ from dataclasses import dataclass, replace
 
 from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Digit, Index, Var
-from ..loops.loops import Assign, Blocks, Let, Load, LoadLocal, Local, NestCode, Statement, Store, Turn, TurnBack
-from ..planning.transposes import FEWEST_IN_ROW, TURNED_BYTES
-from .row_blocks import NAME, loop_over_rows
+from ..loops.loops import (
+    Assign,
+    Blocks,
+    Let,
+    Load,
+    LoadLocal,
+    Local,
+    Loop,
+    LoopKind,
+    NestCode,
+    Statement,
+    Store,
+    Turn,
+    TurnBack,
+)
+from ..planning.transposes import FEWEST_IN_ROW, FEWEST_IN_SUMMED, TURNED_BYTES
+from .row_blocks import NAME
 
 _Key = tuple[int, DType, int]
 """A buffer, its dtype, and its elements from row to row."""
@@ -45,27 +61,41 @@ class _Piece:
 
 def turned_lanes(code: NestCode, rows: int) -> NestCode:
     """The nest, whose rows are lanes, in blocks of `rows` rows; as it is if it reads and writes no rows that lie together."""
-    place, loop = loop_over_rows(code)
-    row = loop.variable
+    return replace(code, body=tuple(_turned(code, statement, rows) for statement in code.body))
+
+
+def _turned(code: NestCode, statement: Statement, rows: int) -> Statement:
+    """A statement of the nest: the loop over rows in blocks; what is around it with that loop in blocks."""
+    if isinstance(statement, Blocks):
+        return replace(statement, body=tuple(_turned(code, each, rows) for each in statement.body))
+    return _in_blocks(code, statement, rows) if isinstance(statement, Loop) and statement.bounds else statement
+
+
+def _in_blocks(code: NestCode, loop: Loop, rows: int) -> Statement:
+    row, fewest = loop.variable, FEWEST_IN_SUMMED if loop.kind is LoopKind.LANES else FEWEST_IN_ROW
     read: dict[_Key, set[int]] = defaultdict(set)
     written: dict[_Key, set[int]] = defaultdict(set)
     for statement in loop.body:
-        found = _position(statement, row)
+        found = _position(statement, row, fewest)
         if found is not None:
             (written if isinstance(statement, Store) else read)[found[0]].add(found[1])
     own = code.written_buffers
     given = {
-        key: piece for key, piece in _pieces(read, "in") if key[0] not in own and piece.count <= 2 * len(read[key])
+        key: piece
+        for key, piece in _pieces(read, "in", fewest)
+        if key[0] not in own and piece.count <= 2 * len(read[key])
     }
-    results = {key: piece for key, piece in _pieces(written, "out") if piece.count == piece.stride == len(written[key])}
+    results = {
+        key: piece for key, piece in _pieces(written, "out", fewest) if piece.count == piece.stride == len(written[key])
+    }
     every = (*given.values(), *results.values())
-    if not every:
-        return code
+    if not every or loop.bounds is None:
+        return loop
     first = Index.of_var(Var(f"{NAME}_first", row.extent))
     slot = Index.of_var(row) - first
 
     def inside(statement: Statement) -> Statement:
-        found = _position(statement, row)
+        found = _position(statement, row, fewest)
         piece = found and (results if isinstance(statement, Store) else given).get(found[0])
         if not found or not piece:
             return statement
@@ -88,10 +118,10 @@ def turned_lanes(code: NestCode, rows: int) -> NestCode:
             for piece in results.values()
         ),
     )
-    return replace(code, body=(*code.body[:place], Blocks(rows, body, NAME), *code.body[place + 1 :]))
+    return Blocks(rows, body, NAME, bounds=loop.bounds)
 
 
-def _position(statement: Statement, row: Var) -> tuple[_Key, int] | None:
+def _position(statement: Statement, row: Var, fewest: int) -> tuple[_Key, int] | None:
     """What a load or store of an element of a row reads or writes, and the position in the row; None if the elements of rows are not
     apart, or not of the size that can be turned."""
     access = statement.value if isinstance(statement, Let) else statement
@@ -100,13 +130,13 @@ def _position(statement: Statement, row: Var) -> tuple[_Key, int] | None:
     if (isinstance(access, Load) and access.guard) or len(access.index.terms) != 1:
         return None
     ((stride, atom),) = access.index.terms
-    if atom != Digit(row, 1, row.extent) or not stride >= FEWEST_IN_ROW or not 0 <= access.index.constant < stride:
+    if atom != Digit(row, 1, row.extent) or not stride >= fewest or not 0 <= access.index.constant < stride:
         return None
     return (access.buffer, access.dtype, stride), access.index.constant
 
 
-def _pieces(found: dict[_Key, set[int]], name: str) -> Iterator[tuple[_Key, _Piece]]:
+def _pieces(found: dict[_Key, set[int]], name: str, fewest: int) -> Iterator[tuple[_Key, _Piece]]:
     for number, (key, positions) in enumerate(found.items()):
         first, count = min(positions), max(positions) - min(positions) + 1
-        if count >= FEWEST_IN_ROW:
+        if count >= fewest:
             yield key, _Piece(f"{name}{number}", *key, first, count)

@@ -5,6 +5,7 @@ splitting    long reductions in parts; scans: prefix sums; searches: positions o
 placement    which ops share a nest; schemes: local, regional or global, where each result lives (AStitch section 4)
 mapping      which elements make a row; mapping_choice: how the first segment of a nest is mapped
 execution    how a nest is executed: mode, rows, tasks; transposes, scatters, products: for such nests; cost
+stored_first what is stored in order before a transpose moves it
 access       which elements are read; normal: the form of graphs that planning expects; accumulators: dtypes of sums
 rules        which rules of the planner can be switched off
 plan         the whole plan with the kernel's phases; lowering follows it and explaining prints it, and neither decides anything

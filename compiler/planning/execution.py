@@ -33,6 +33,7 @@ from .products import RowProduct, row_products
 from .scatters import scatter_work, searches
 from .transposes import (
     BLOCK_ROWS,
+    FEWEST_TURNED,
     Placed,
     TiledTranspose,
     Turns,
@@ -126,7 +127,7 @@ def execution_of(
         return _scatter(graph, graph.nodes[first.node], target)
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     lanes = is_lane_wise(graph, nest, target)
-    alone = family is None and not partial
+    alone = family is None
     together = lanes_together(graph, nest, placed, stored, target, lanes) if alone else 1
     lanes |= together > 1
     per_task = rows_per_task(nest, cost, partial, lanes, target, nest.rows if family is None else family.rows)
@@ -230,7 +231,7 @@ def is_lane_wise(graph: Graph, nest: Nest, target: Target) -> bool:
     if longest == 1:
         return True
     shared = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
-    return longest <= target.unroll_row and nest.rows >= 4 * target.lanes and not (shared and longest > 4)
+    return longest <= target.unroll_row and nest.rows >= 4 * target.lanes and not (shared and longest >= FEWEST_TURNED)
 
 
 def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target, rows_in_all: int) -> int:

@@ -76,11 +76,11 @@ class Candidate:
     is_long: bool = False  # computing an element again would take longer than reading it back from a row's slice
 
 
-def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
+def find_candidates(graph: Graph, forced: Iterable[int] = (), moved: Collection[int] = ()) -> Mapping[int, Candidate]:
     """The candidates by node, in topological order. `forced`: nodes that must be in memory because inlining them would multiply
-    work."""
+    work. `moved`: those that should be before a transpose moves them (stored_first.py)."""
     users = graph.users()
-    outputs, wanted, factors = frozenset(graph.outputs), frozenset(forced), _right_factors(graph)
+    outputs, wanted, factors = frozenset(graph.outputs), frozenset((*forced, *moved)), _right_factors(graph)
     often = _often_read(graph, users, {*wanted, *factors})
     found: dict[int, Candidate] = {}
     for i, node in enumerate(graph.nodes):
@@ -100,6 +100,8 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             found[i] = Candidate(reason, True, apart=True, by_rows=spread, is_long=again >= KEEP_LIGHT_OPS)
         elif i in factors:
             found[i] = Candidate("each row of a matrix product reads all of it", True, apart=True)
+        elif i in moved:
+            found[i] = Candidate("loops that read it across memory would take longer", True, apart=True)
         elif i in wanted:
             found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
         elif i in outputs:

@@ -12,7 +12,7 @@ from ..loops.loops import Buffer, BufferKind
 from ..ops.table import OPS
 from ..passes.transposes_last import transposes_last
 from ..support.sequences import zip_strict
-from ..targets.targets import CPU, Target
+from ..targets.targets import CPU, CpuTarget, Target
 from .access import TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import NestCost, nest_cost
@@ -29,6 +29,7 @@ from .scatters import IndexTable, TableStep, index_table, scatter_work
 from .schemes import OpScheme, Scheme
 from .searches import searches_as_reductions
 from .splitting import SplitDecision, split_long_rows
+from .stored_first import moved_nodes
 
 MAX_REPLANS = 64  # most attempts to plan a graph, each with one more node forced into memory (never seen above 9)
 
@@ -242,13 +243,11 @@ def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
             for number, family in enumerate(reduced.families)
             for output in family.representative.outputs
         }
-        plan = _plan_graph(reduced.graph, target, apart, rules)
+        plan = _plan_graph(reduced.graph, reduced.output_numbers, target, apart, rules)
         homes = _homes(plan, reduced)
         if homes is not None:
-            return replace(
-                plan, output_numbers=reduced.output_numbers, families=homes, ops_left_out=reduced.ops_left_out
-            )
-    return replace(_plan_graph(simple, target, {}, rules), output_numbers=tuple(range(len(simple.outputs))))
+            return replace(plan, families=homes, ops_left_out=reduced.ops_left_out)
+    return _plan_graph(simple, tuple(range(len(simple.outputs))), target, {}, rules)
 
 
 def _homes(plan: Plan, reduced: ReducedGraph) -> Mapping[int, Family] | None:
@@ -273,10 +272,39 @@ def _homes(plan: Plan, reduced: ReducedGraph) -> Mapping[int, Family] | None:
     return found
 
 
-def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: Rules) -> Plan:
+def _plan_graph(
+    simple: Graph, output_numbers: tuple[int, ...], target: Target, apart: Mapping[int, int], rules: Rules
+) -> Plan:
+    plan = _placed(simple, output_numbers, target, apart, rules, frozenset())
+    moved = _moved_at_a_loss(plan)
+    if not any(moved):
+        return plan
+    other = _placed(simple, output_numbers, target, apart, rules, frozenset().union(*moved))
+    return other if sum(map(bool, _moved_at_a_loss(other))) < sum(map(bool, moved)) else plan
+
+
+def _moved_at_a_loss(plan: Plan) -> list[frozenset[int]]:
+    """By nest, the nodes that should be stored before its transposes move them."""
+    if not isinstance(plan.target, CpuTarget) or all(node.op != "transpose" for node in plan.graph.nodes):
+        return []
+    return [
+        moved_nodes(plan.graph, nest, plan.executions[nest.number], plan.placement.stored_in(nest))
+        for nest in plan.nests
+    ]
+
+
+def _placed(
+    simple: Graph,
+    output_numbers: tuple[int, ...],
+    target: Target,
+    apart: Mapping[int, int],
+    rules: Rules,
+    moved: frozenset[int],
+) -> Plan:
+    """The plan with the nodes `moved` in memory, and as many others as are needed for there to be a plan."""
     forced: set[int] = set()
     for _ in range(MAX_REPLANS):
-        candidates = find_candidates(simple, forced)
+        candidates = find_candidates(simple, forced, moved)
         groups = find_groups(simple, candidates)
         try:
             placement = place_all(simple, candidates, groups, target, apart, rules)
@@ -285,5 +313,5 @@ def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: 
                 raise
             forced.add(error.node)
             continue
-        return Plan(simple, target, candidates, groups, placement, frozenset(forced))
+        return Plan(simple, target, candidates, groups, placement, frozenset(forced), output_numbers)
     raise RuntimeError(f"{simple.name}: {len(forced)} nodes taken out of line and still no plan")

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.check.random_inputs import Regime
-from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.ir.graph import DType, Graph, Literal
 from stitchfleet.compiler.loops.loops import Turn, TurnBack, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.planning.execution import Mode
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, CpuTarget
 
@@ -21,7 +23,7 @@ from ..library import Maker, softmax
 from ..native import INSTRUCTION_SETS, STRESS, build_all, complaint, library_for
 from .test_turned_rows import TURN
 
-LENGTHS = (3, 5, 6, 7, 8, 9, 16, 21, 31, 32)
+LENGTHS = (3, 4, 5, 6, 7, 8, 9, 16, 21, 31, 32)
 ROWS = (64, 203, 1000)
 """A multiple of a vector, and rows that are left after the last whole vector or block."""
 
@@ -52,6 +54,18 @@ def of_two(rows: int, length: int) -> Graph:
     return m.done(m.op("multiply", y, m.op("subtract", above, total)))
 
 
+def of_a_bias(rows: int, length: int) -> Graph:
+    """A softmax of logits with a bias, its sum over rows, as the bias's gradient has it, and whether all labels are in range."""
+    m, shape = Maker(f"bias_{rows}x{length}"), (rows, length)
+    x = m.op("add", m.parameter(*shape), m.spread(m.parameter(length), shape, 1))
+    labels = m.parameter(rows, dtype=DType.S32)
+    e = m.op("exp", m.op("subtract", x, m.spread(m.reduce(x, 1, kind="max"), shape, 0)))
+    y = m.op("divide", e, m.spread(m.reduce(e, 1), shape, 0))
+    least = m.spread(m.op("constant", literal=Literal(np.array(0, np.int32))), (rows,))
+    in_range = m.op("compare", labels, least, direction="GE", total_order=False)
+    return m.done(y, m.reduce(y, 0), m.reduce(in_range, 0, kind="and"), m.reduce(in_range, 0, kind="or"))
+
+
 def batched_mask(batches: int, rows: int, length: int) -> Graph:
     """A softmax with a mask for each batch of rows: the row's number has digits."""
     m, shape = Maker("masked"), (batches, rows, length)
@@ -70,7 +84,12 @@ def deep(length: int) -> Graph:
 
 
 GRAPHS = [
-    *(graph(rows, n) for n in LENGTHS for rows in ROWS for graph in (softmax, of_parts, of_all_sizes, of_two)),
+    *(
+        graph(rows, n)
+        for n in LENGTHS
+        for rows in ROWS
+        for graph in (softmax, of_parts, of_all_sizes, of_two, of_a_bias)
+    ),
     batched_mask(10, 100, 7),
     deep(12),
 ]
@@ -123,6 +142,29 @@ def test_longer_rows_become_lanes_if_that_saves_sums_and_functions() -> None:
     left = [softmax(1000, 32), softmax(100, 31), of_two(1000, 9), batched_mask(10, 100, 12), deep(31)]
     assert [is_copied(graph) for graph in copied] == [True] * len(copied)
     assert [is_copied(graph) for graph in left] == [False] * len(left)
+
+
+def test_rows_that_are_also_added_up_become_lanes_and_keep_their_sums_in_vectors() -> None:
+    for length in (3, 5, 7, 10, 31):
+        turns, backs = copies(of_a_bias(1000, length))
+        assert [turn.down for turn in turns] == [back.along for back in backs] == [length]
+    assert copies(of_a_bias(1000, 32)) == ([], [])
+    assert copies(of_a_bias(100, 10)) == ([], [])
+    text = render(lower(plan_graph(of_a_bias(1000, 10))), "k")
+    assert "int lane" in text  # what is asked of all rows, in vectors of the floats' width
+    assert "bool lane" not in text
+
+
+def test_the_sum_over_rows_of_a_gradient_alone_does_not_make_rows_lanes() -> None:
+    def with_sum(length: int) -> Graph:
+        m, shape = Maker(f"sum_{length}"), (1000, length)
+        y, above = m.parameter(*shape), m.parameter(*shape)
+        total = m.spread(m.reduce(m.op("multiply", y, above), 1), shape, 0)
+        result = m.op("multiply", y, m.op("subtract", above, total))
+        return m.done(result, m.reduce(result, 0))
+
+    modes = [plan_graph(with_sum(length)).executions[0].mode for length in (5, 7, 8, 16)]
+    assert modes == [Mode.LANES, Mode.LANES, Mode.ROWS, Mode.ROWS]
 
 
 def test_a_part_of_a_row_is_copied_and_no_more() -> None:
