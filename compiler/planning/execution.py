@@ -231,7 +231,8 @@ def is_lane_wise(graph: Graph, nest: Nest, target: Target) -> bool:
     if longest == 1:
         return True
     shared = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
-    return longest <= target.unroll_row and nest.rows >= 4 * target.lanes and not (shared and longest >= FEWEST_TURNED)
+    longest_shared = FEWEST_TURNED - 1 if isinstance(target, CpuTarget) else 4
+    return longest <= (longest_shared if shared else target.unroll_row) and nest.rows >= 4 * target.lanes
 
 
 def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target, rows_in_all: int) -> int:
