@@ -22,7 +22,7 @@ from .context import Context
 from .lanes import LaneLowering
 from .reduction.combine import combine_body
 from .reduction.scan import scan_body
-from .row_blocks import numbers_of_rows, products_of_rows
+from .row_blocks import numbers_of_rows, passes_of_rows, products_of_rows
 from .rows import RowLowering
 from .scatter import scatter_body, table_body
 from .spread import spread_rows
@@ -80,6 +80,8 @@ def _lower_nest(plan: Plan, phase_nest: PhaseNest, aliases: dict[Buffer, set[Buf
         code = products_of_rows(code, execution.rows_together)
     elif execution.numbers_together > 1:
         code = numbers_of_rows(code, execution.numbers_together)
+    elif execution.passes_together > 1:
+        code = passes_of_rows(code, execution.passes_together)
     if execution.busy_rows:
         return spread_rows(code, execution.busy_rows)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))

@@ -13,6 +13,12 @@ And where a row begins with a number that is expensive, so that the numbers of a
       t = tanh(x[r])                            for r in the block, simd: numbers[r - group_first] = tanh(x[r])
       for k: sums[k] += t * y[r, k]             for r in the block: for k: sums[k] += numbers[r - group_first] * y[r, k]
 
+And where a row is short and has several sums, so that the next row's pass runs while a pass's sum is folded:
+
+    for r in [first_row, last_row):          for rows in blocks of R rows:
+      for k: most = max(most, x[r, k])          for r in the block: for k: ...; most_of_rows[r - group_first] = most
+      for k: total += exp(x[r, k] - most)       for r in the block: for k: total += exp(x[r, k] - most_of_rows[r - group_first])
+
 This is loop distribution followed by unroll-and-jam of the product (Allen and Kennedy, Optimizing Compilers for Modern
 Architectures, 2001, sections 5.2 and 8.5). It is legal because rows are independent, but for accumulators of the task: each of these
 is changed by one part of the body only, and still row after row. What a later part reads of an earlier one is kept: an array has a
@@ -62,6 +68,12 @@ def numbers_of_rows(code: NestCode, rows: int) -> NestCode:
     a block as vectors."""
     place, loop = loop_over_rows(code)
     return _in_blocks(code, place, _Block(loop, rows, list(_numbers_and_rest(loop.body)), LoopKind.SIMD))
+
+
+def passes_of_rows(code: NestCode, rows: int) -> NestCode:
+    """The nest with blocks of `rows` rows, of which each pass is done before the next one begins."""
+    place, loop = loop_over_rows(code)
+    return _in_blocks(code, place, _Block(loop, rows, list(_passes(loop.body))))
 
 
 def loop_over_rows(code: NestCode) -> tuple[int, Loop]:
@@ -196,6 +208,20 @@ def _numbers_and_rest(body: Sequence[Statement]) -> Iterator[list[Statement]]:
         late |= {each.variable.name} if isinstance(each, LetIndex) else {name for name, _ in _defines(each)}
         late |= {each.name} if isinstance(each, Local) else set()
     return (part for part in (first, rest) if part)
+
+
+def _passes(body: Iterable[Statement]) -> Iterator[list[Statement]]:
+    """The statements of a row's body in parts that end with a loop over the row and what is made of its lanes."""
+    part: list[Statement] = []
+    has_loop = False
+    for each in body:
+        if has_loop and not isinstance(each, (Collapse, Combine, Store)):
+            yield part
+            part, has_loop = [], False
+        has_loop |= isinstance(each, Loop)
+        part.append(each)
+    if part:
+        yield part
 
 
 def _around_products(body: Iterable[Statement]) -> Iterator[list[Statement]]:

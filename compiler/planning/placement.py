@@ -77,7 +77,8 @@ class Nest:
 class Placement:
     """The nests in order, each candidate's nest (`nest_of`), and where each candidate's result lives, with the reason in words
     (`schemes`). `partial`: reductions over rows, complete only after all tasks. `reductions`: all candidates that reduce. `hard`:
-    candidates that another nest may not recompute, `reductions` among them."""
+    candidates that another nest may not recompute, `reductions` among them. `waits`: large segments that could not join the nest of a
+    node because it runs too early, and from which level on they could."""
 
     nests: tuple[Nest, ...]
     nest_of: Mapping[int, Nest]
@@ -85,6 +86,7 @@ class Placement:
     partial: frozenset[int]
     hard: frozenset[int]
     reductions: frozenset[int]
+    waits: Mapping[int, int]
 
     def stored_in(self, nest: Nest) -> Callable[[int], bool]:
         """Returns a predicate: whether `nest` reads a node from memory or from its own row results, rather than computing it."""
@@ -129,8 +131,10 @@ class Placer:
         target: Target,
         apart: Mapping[int, int],
         rules: Rules = ALL,
+        later: Mapping[int, int] | None = None,
     ) -> None:
         self.graph = graph
+        self.later = later or {}
         self.rules = rules
         self.apart = apart
         self.target = target
@@ -147,6 +151,7 @@ class Placer:
         self.reasons: dict[int, str] = {}
         self._kin: dict[int, tuple[frozenset[int], set[int]]] = {}
         self.nests_by_tensor: dict[int, list[Nest]] = {}
+        self.waits: dict[int, int] = {}
 
     def _is_hard(self, i: int) -> bool:
         """Whether another nest must read an element-wise candidate from memory, because it is expensive or a long chain of
@@ -171,6 +176,7 @@ class Placer:
         """Puts `segment` into a nest of level `after` or later and returns the nest. Raises TraceTooLargeError if ops would be
         inlined too often."""
         tried: dict[int, str] = {}
+        after = max([after, *(self.later.get(node, 0) for node in segment.nodes)])
         stored = self._stored(None, segment)
         steps = trace(self.graph, self._space_roots(segment), stored)
         if segment.kind not in ALONE and self.rules.hierarchy:
@@ -238,6 +244,7 @@ class Placer:
         for request, _ in steps.loads():
             source = request.node
             if source in self.hard and self.nest_of.get(source) is not nest and self.ready[source] >= nest.level:
+                self._note_wait(segment, nest, source)
                 return f"%{source} is not ready before it"
         if nest.rows < MIN_ROWS and segment.size > SMALL_WORK and self._own_rows(segment, steps) > 2 * nest.rows:
             return f"{nest.rows} rows are too few for {segment.size} elements"
@@ -247,6 +254,22 @@ class Placer:
         if mapping is None:
             return reason
         return self._accept(segment, nest, mapping, reason, stored)
+
+    def _note_wait(self, segment: Segment, nest: Nest, source: int) -> None:
+        """Notes that a segment could perhaps join the nest if that ran after `source`, of which it computes nothing."""
+        first = nest.placed[0][0]
+        if segment.size < SMALL_WORK or segment.size != first.size:
+            return
+        waiting, seen, own = [source], {source}, nest.computes()
+        while waiting:
+            current = waiting.pop()
+            if current in own:
+                return
+            fresh = [operand for operand in self.graph.nodes[current].operands if operand not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        for node in first.nodes:
+            self.waits[node] = max(self.waits.get(node, 0), self.ready[source] + 1)
 
     def _reads_again(self, segment: Segment, nest: Nest, steps: Trace) -> bool:
         """Whether a segment reads each element of a tensor that the nest reads anyway: then its row is still in the cache."""
@@ -447,6 +470,7 @@ class Placer:
             frozenset(self.partial),
             self.hard,
             self.reductions,
+            self.waits,
         )
 
     def _scheme(self, node: int) -> OpScheme:
@@ -478,10 +502,12 @@ def place_all(
     target: Target,
     apart: Mapping[int, int] | None = None,
     rules: Rules = ALL,
+    later: Mapping[int, int] | None = None,
 ) -> Placement:
     """Places all segments of the graph in nests. `apart`: a family's number by node; segments share a nest only if they have the same
-    number, or none. Raises TraceTooLargeError if a node that is no candidate has to become one."""
-    placer = Placer(graph, candidates, groups, target, apart or {}, rules)
+    number, or none. `later`: the earliest level of a node, if not 0. Raises TraceTooLargeError if a node that is no candidate has to
+    become one."""
+    placer = Placer(graph, candidates, groups, target, apart or {}, rules, later)
     for segments in segment_list(graph, candidates):
         after = 0
         for segment in segments:

@@ -272,20 +272,45 @@ def _homes(plan: Plan, reduced: ReducedGraph) -> Mapping[int, Family] | None:
     return found
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """What a plan is made with: nodes stored before transposes move them, and the earliest levels of nodes."""
+
+    moved: frozenset[int] = frozenset()
+    later: Mapping[int, int] = field(default_factory=dict)
+
+
 def _plan_graph(
     simple: Graph, output_numbers: tuple[int, ...], target: Target, apart: Mapping[int, int], rules: Rules
 ) -> Plan:
-    plan = _placed(simple, output_numbers, target, apart, rules, frozenset())
-    moved = _moved_at_a_loss(plan)
-    if not any(moved):
+    def placed(choices: _Choices) -> Plan:
+        return _placed(simple, output_numbers, target, apart, rules, choices)
+
+    choices = _Choices()
+    plan = placed(choices)
+    if not isinstance(target, CpuTarget):
         return plan
-    other = _placed(simple, output_numbers, target, apart, rules, frozenset().union(*moved))
-    return other if sum(map(bool, _moved_at_a_loss(other))) < sum(map(bool, moved)) else plan
+    if plan.placement.waits:
+        waiting = replace(choices, later=plan.placement.waits)
+        other = placed(waiting)
+        if _traffic(other) < _traffic(plan):
+            plan, choices = other, waiting
+    moved = _moved_at_a_loss(plan)
+    if any(moved):
+        other = placed(replace(choices, moved=frozenset().union(*moved)))
+        if sum(map(bool, _moved_at_a_loss(other))) < sum(map(bool, moved)):
+            plan = other
+    return plan
+
+
+def _traffic(plan: Plan) -> int:
+    """Bytes that all nests read and write."""
+    return sum(cost.bytes_read + cost.bytes_written for cost in plan.costs)
 
 
 def _moved_at_a_loss(plan: Plan) -> list[frozenset[int]]:
     """By nest, the nodes that should be stored before its transposes move them."""
-    if not isinstance(plan.target, CpuTarget) or all(node.op != "transpose" for node in plan.graph.nodes):
+    if all(node.op != "transpose" for node in plan.graph.nodes):
         return []
     return [
         moved_nodes(plan.graph, nest, plan.executions[nest.number], plan.placement.stored_in(nest))
@@ -299,15 +324,15 @@ def _placed(
     target: Target,
     apart: Mapping[int, int],
     rules: Rules,
-    moved: frozenset[int],
+    choices: _Choices,
 ) -> Plan:
-    """The plan with the nodes `moved` in memory, and as many others as are needed for there to be a plan."""
+    """The plan with these choices, and as many nodes in memory as are needed for there to be a plan."""
     forced: set[int] = set()
     for _ in range(MAX_REPLANS):
-        candidates = find_candidates(simple, forced, moved)
+        candidates = find_candidates(simple, forced, choices.moved)
         groups = find_groups(simple, candidates)
         try:
-            placement = place_all(simple, candidates, groups, target, apart, rules)
+            placement = place_all(simple, candidates, groups, target, apart, rules, choices.later)
         except TraceTooLargeError as error:
             if error.node in forced:
                 raise

@@ -88,6 +88,12 @@ def complaint(built: Built, regime: Regime, seed: int) -> str | None:
     return None if verdict.ok else str(verdict)
 
 
+def complaints(graphs: Sequence[Graph], target: Target = CPU, regime: Regime = Regime.SPECIAL) -> list[tuple[str, str]]:
+    """The graphs whose kernels are wrong on random inputs of the regime, by name, and what is wrong."""
+    found = [(one.graph.name, complaint(one, regime, number)) for number, one in enumerate(build_all(graphs, target))]
+    return [(name, wrong) for name, wrong in found if wrong is not None]
+
+
 INSTRUCTION_SETS = pytest.mark.parametrize(
     "flags", [(), ("-march=x86-64-v3",), ("-march=x86-64",)], ids=lambda flags: "".join(flags) or "native"
 )

@@ -531,10 +531,10 @@ template <class To, class From> STITCH_INLINE To stitch_to_integer(From value) {
   typedef StitchInteger<To> I;
   constexpr From above = From(1ull << (I::width - 1)) * From(I::is_signed ? 1 : 2);
   constexpr From below = I::is_signed ? -above : From(0);
-  const bool inside = value > below && value < above;
-  const To converted = (To)(inside ? value : From(0));
-  const To high = value >= above ? I::largest : converted;
-  return value <= below ? I::smallest : high;
+  /* Masks, because gcc 12 splits the choice of three ends into branches if the value was itself chosen, as TensorFlow's Cast has it,
+   * and then finds no vectors. */
+  const To converted = (To)stitch_masked(value, -(int)((value > below) & (value < above)));
+  return converted | (I::largest & -(To)(value >= above)) | (I::smallest & -(To)(value <= below));
 }
 
 /* ---- integers -------------------------------------------------------------------------------------------------------------- */

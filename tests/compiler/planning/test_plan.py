@@ -44,7 +44,7 @@ from ..library import (
     running_sum,
     softmax,
 )
-from ..native import build_all, complaint
+from ..native import build_all, complaint, complaints
 from ..strategies import graphs
 
 
@@ -247,7 +247,7 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
             over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
             assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
             groups = [item.size for item in code.body if isinstance(item, Blocks) and item.name == "group"]
-            together = max(execution.rows_together, execution.numbers_together)
+            together = max(execution.rows_together, execution.numbers_together, execution.passes_together)
             if execution.turns is not None:  # a tensor that may share memory with what the nest writes is not copied
                 assert groups in ([], [execution.turns.rows])
             else:
@@ -393,3 +393,29 @@ def test_draws_every_nest_and_the_tensors_between_them() -> None:
     ElementTree.fromstring(picture)
     assert picture.count(">nest ") == len(plan.nests)
     assert picture.count('marker-end="url(#head)"') >= 2
+
+
+def _weighted_cross_entropy(of_what: str) -> Graph:
+    """The gradient of a softmax, over the sum of weights: of weights that are given, or of the softmax's own maxima."""
+    m, shape = Maker(f"weighted_{of_what}"), (1000, 500)
+    x, weights = m.parameter(*shape), m.parameter(1000)
+    most = m.reduce(x, 1, kind="max")
+    e = m.op("exp", m.op("subtract", x, m.spread(most, shape, 0)))
+    y = m.op("divide", e, m.spread(m.reduce(e, 1), shape, 0))
+    total = m.reduce(weights if of_what == "weights" else most, 0)
+    return m.done(m.op("divide", y, m.spread(total, shape)), m.reduce(y, 0))
+
+
+def test_rows_wait_for_a_number_that_their_result_needs_and_are_read_once() -> None:
+    graph = _weighted_cross_entropy("weights")
+    plan = plan_graph(graph)
+    (rows,) = (nest for nest in plan.nests if nest.rows == 1000 and len(nest.placed) > 2)
+    assert rows.level > 0
+    assert sum(0 in nest.reads for nest in plan.nests) == 1
+    assert complaints([graph]) == []
+
+
+def test_rows_do_not_wait_for_what_is_made_of_them() -> None:
+    graph = _weighted_cross_entropy("maxima")
+    assert min(nest.level for nest in plan_graph(graph).nests if nest.rows == 1000) == 0
+    assert complaints([graph]) == []

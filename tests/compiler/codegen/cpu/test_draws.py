@@ -14,7 +14,7 @@ from stitchfleet.compiler.targets.targets import CPU, CpuTarget
 
 from ....marks import slow
 from ...library import Maker, random_bits
-from ...native import STRESS, build_all, complaint
+from ...native import STRESS, complaints
 
 LENGTHS = (33, 40, 63, 100, 256, 511, 512, 520, 530, 543, 700, 1024, 1100, 1537)
 """Around multiples of what is drawn at once, with half strips and elements behind them."""
@@ -42,9 +42,7 @@ GRAPHS = [*(dropped(length) for length in LENGTHS), *(counted(length) for length
 
 @pytest.mark.parametrize("target", [CPU, slow(STRESS)], ids=lambda target: target.name)
 def test_all_words_are_those_of_their_places(target: CpuTarget) -> None:
-    built = list(build_all(GRAPHS, target))
-    found = [(one.graph.name, complaint(one, Regime.UNIT, number)) for number, one in enumerate(built)]
-    assert [(name, wrong) for name, wrong in found if wrong is not None] == []
+    assert complaints(GRAPHS, target, Regime.UNIT) == []
 
 
 def test_words_are_drawn_for_many_strips_at_once() -> None:
