@@ -9,11 +9,11 @@ store one partial result per task.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
 
 from ..ir.graph import DType, Graph, Node
-from ..ir.index_maps import ZERO, Index, Var, linear
+from ..ir.index_maps import ZERO, Digit, Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
 from ..ops.propagation import ElementRequest, LoadOwn
@@ -31,7 +31,7 @@ from ..planning.mapping import (
 )
 from ..planning.placement import within
 from ..planning.schemes import Scheme
-from ..planning.transposes import BLOCK_ROWS, SQUARE_LANES
+from ..planning.transposes import BLOCK_ROWS, MOST_LANES, SQUARE_LANES
 from ..support.divisors import divisor_near
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
@@ -106,6 +106,9 @@ class RowLowering:
         split = self._split(size)
         innermost, stride = split.variables[-1]
         lanes = divisor_near(innermost.extent, SQUARE_LANES)
+        if innermost.extent % SQUARE_LANES:
+            fitting = (count for count in range(MOST_LANES, SQUARE_LANES, -1) if innermost.extent % count == 0)
+            lanes = next(fitting, lanes)
         if lanes >= self.context.target.unroll_row:
             split = split_row(size, {s * stride for s in (1, lanes)} | {s for _, s in split.variables}, set(), 1)
         self.splits[size] = split
@@ -121,15 +124,40 @@ class RowLowering:
         row = self.context.row
         over_rows = Loop(row, row.extent, LoopKind.SERIAL, body, bounds=("block_first", "block_last"))
         panels = len(split.variables) > 1 and panel_rows > BLOCK_ROWS
+        run = self._run_of_rows(members)
         emitter.put(
-            loops.Blocks(BLOCK_ROWS, (over_rows,), bounds=("panel_first", "panel_last")) if panels else over_rows
+            loops.Blocks(BLOCK_ROWS, (over_rows,), bounds=("panel_first", "panel_last"), within=run)
+            if panels
+            else over_rows
         )
         for variable, _ in reversed(split.variables[:-1]):
             body = emitter.pop()
             emitter.put(Loop(variable, variable.extent, LoopKind.SERIAL, body))
         return (
-            loops.Blocks(panel_rows, emitter.pop(), "panel") if panels else loops.Blocks(BLOCK_ROWS, emitter.pop()),
+            loops.Blocks(panel_rows, emitter.pop(), "panel")
+            if panels
+            else loops.Blocks(BLOCK_ROWS, emitter.pop(), within=run),
         )
+
+    def _run_of_rows(self, members: Iterable[Member]) -> int | None:
+        """Rows after which those that are neighbours in a tensor begin anew, if that is within a square: no block goes beyond."""
+        row = self.context.row
+        runs = {
+            atom.extent
+            for member in members
+            for _, flat in trace(
+                self.graph, self._roots(member, Index.of_var(within(member.mapping.inner))), self.context.stored
+            ).loads()
+            for coefficient, atom in flat.terms
+            if coefficient == 1
+            and isinstance(atom, Digit)
+            and atom.variable == row
+            and atom.stride == 1
+            and not atom.is_top
+        }
+        shortest = min(runs, default=0)
+        is_one_run = shortest >= BLOCK_ROWS and shortest % BLOCK_ROWS and not any(run % shortest for run in runs)
+        return shortest if is_one_run else None
 
     def _roots(self, member: Member, inner: Index) -> tuple[ElementRequest, ...]:
         return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))

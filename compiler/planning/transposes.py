@@ -35,6 +35,9 @@ from .placement import Nest, within
 BLOCK_ROWS = 16
 """Rows of a CPU's square: a cache line of floats."""
 SQUARE_LANES = 16
+MOST_LANES = 320
+"""The most lanes that are transposed at once for a block of rows if they do not divide into squares: 20 KiB of each tensor, which
+stay in the first-level cache."""
 TURN_BYTES = 32 * 1024
 """Most bytes that are copied, transposed, for a block of rows. They stay in L1."""
 TURNED_BYTES = 4

@@ -321,30 +321,41 @@ class CpuWriter(Writer):
         """A loop around lanes in squares: whole squares are read in memory's order and transposed, others are read element by
         element."""
         pad, name = "  " * indent, loop.variable.name
-        first, conditions = "block_first", [f"block_last - block_first == {SQUARE}"]
+        lanes = loop.body[-1]
+        assert isinstance(lanes, Loop)
+        first, rows, conditions = "block_first", str(SQUARE), [f"block_last - block_first == {SQUARE}"]
         if loop.bounds is None:
             first, conditions = f"{name}_first", []
             yield f"{pad}for ({variable_type(loop)} {first} = 0; {first} < {loop.extent}; {first} += {SQUARE}) {{"
-        conditions += [f"{first} % {wrap} + {SQUARE} <= {wrap}" for wrap in squares.wraps]
-        yield f"{pad}  if ({' && '.join(conditions) or 'true'}) {{"
-        yield from self._whole_square(loop, squares, first, indent + 2)
-        yield f"{pad}  }} else {{"
-        last = "block_last" if loop.bounds else f"{first} + {SQUARE}"
-        yield from self._plain(replace(loop, bounds=(first, last)), indent + 2)
-        yield f"{pad}  }}"
+        elif lanes.extent != SQUARE:
+            rows, conditions = "(int)(block_last - block_first)", []
+        conditions += [f"{first} % {wrap} + {rows} <= {wrap}" for wrap in squares.wraps]
+        if conditions:
+            yield f"{pad}  if ({' && '.join(conditions)}) {{"
+            yield from self._whole_square(loop, squares, first, rows, indent + 2)
+            yield f"{pad}  }} else {{"
+            last = "block_last" if loop.bounds else f"{first} + {SQUARE}"
+            yield from self._plain(replace(loop, bounds=(first, last)), indent + 2)
+            yield f"{pad}  }}"
+        else:
+            yield from self._whole_square(loop, squares, first, rows, indent + 1)
         if loop.bounds is None:
             yield f"{pad}}}"
 
-    def _whole_square(self, loop: Loop, squares: Squares, first: str, indent: int) -> Iterator[str]:
+    def _whole_square(self, loop: Loop, squares: Squares, first: str, rows: str, indent: int) -> Iterator[str]:
         pad, name, ctype, lanes = "  " * indent, loop.variable.name, variable_type(loop), loop.body[-1]
         assert isinstance(lanes, Loop)
+        pitch = lanes.extent
         for load_name, one in squares.turned.items():
-            yield f"{pad}__attribute__((aligned(64))) {STORAGE_TYPE[one.load.dtype]} {load_name}_turned[{SQUARE * SQUARE}];"
+            yield f"{pad}__attribute__((aligned(64))) {STORAGE_TYPE[one.load.dtype]} {load_name}_turned[{SQUARE * pitch}];"
             yield f"{pad}{{"
             yield f"{pad}  const {ctype} {name} = {first};"
             yield f"{pad}  const int {lanes.variable.name} = 0;"
             source = f"&b{one.load.buffer}[{index_text(one.load.index)}]"
-            yield f"{pad}  stitch_turn_square({source}, {one.stride}ll, {load_name}_turned);"
+            if pitch == SQUARE:
+                yield f"{pad}  stitch_turn_square({source}, {one.stride}ll, {load_name}_turned);"
+            else:
+                yield f"{pad}  stitch_turn({load_name}_turned, {pitch}, {source}, {one.stride}ll, {rows}, {pitch});"
             yield f"{pad}}}"
         body = tuple(
             replace(statement, value=loops.LoadLocal(f"{statement.name}_turned", _PLACE))
@@ -352,11 +363,11 @@ class CpuWriter(Writer):
             else statement
             for statement in lanes.body
         )
-        yield f"{pad}for ({ctype} {name} = {first}; {name} < {first} + {SQUARE}; ++{name}) {{"
+        yield f"{pad}for ({ctype} {name} = {first}; {name} < {first} + {rows}; ++{name}) {{"
         yield from self.body(loop.body[:-1], indent + 1)
         yield f"{pad}  #pragma omp simd"
-        yield f"{pad}  for (int {lanes.variable.name} = 0; {lanes.variable.name} < {SQUARE}; ++{lanes.variable.name}) {{"
-        yield f"{pad}    const long long place = ({name} - {first}) * {SQUARE} + {lanes.variable.name};"
+        yield f"{pad}  for (int {lanes.variable.name} = 0; {lanes.variable.name} < {pitch}; ++{lanes.variable.name}) {{"
+        yield f"{pad}    const long long place = ({name} - {first}) * {pitch} + {lanes.variable.name};"
         yield from self.body(body, indent + 2)
         yield f"{pad}  }}"
         yield f"{pad}}}"

@@ -18,7 +18,7 @@ from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from ...loops.split import split_at_guards
 from ...ops.c_text import REGISTER_TYPE
 from ...ops.table import OPS, Cost
-from ...planning.transposes import BLOCK_ROWS
+from ...planning.transposes import BLOCK_ROWS, MOST_LANES
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -93,7 +93,7 @@ class Draw:
 
 
 SQUARE: Final = BLOCK_ROWS
-"""Rows and lanes of the squares in which a nest that transposes works."""
+"""Rows and, if a row's lanes divide into them, lanes of the squares in which a nest that transposes works."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ class Turned:
 
 
 def _turned(loop: Loop, unsteady: frozenset[int]) -> dict[str, Turned]:
-    """The loads of a loop around SQUARE lanes that can be transposed, by name. unsteady: buffers that the loop may write."""
+    """The loads of a loop around SQUARE lanes and more that can be transposed, by name. unsteady: buffers that the loop may write."""
     lanes = loop.body[-1] if loop.body else None
-    if not isinstance(lanes, Loop) or lanes.extent != SQUARE or lanes.kind is not LoopKind.SIMD or lanes.bounds:
+    if not isinstance(lanes, Loop) or lanes.kind is not LoopKind.SIMD or lanes.bounds:
+        return {}
+    if not SQUARE <= lanes.extent <= MOST_LANES or (lanes.extent != SQUARE and loop.bounds is None):
         return {}
     if loop.bounds != ("block_first", "block_last") and (loop.bounds or loop.extent % SQUARE):
         return {}
@@ -286,7 +288,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Squares:
-    """Around lanes, in squares. If the square does not cross a wrap, the loads of `turned` are read in memory's order."""
+    """Around lanes, in squares, or for as many lanes as there are. If no wrap is crossed, the loads of `turned` are read in memory's
+    order."""
 
     turned: Mapping[str, Turned]
 

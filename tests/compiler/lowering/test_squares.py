@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,17 @@ from stitchfleet.compiler.targets.targets import CPU
 from ..library import Maker
 from ..native import INSTRUCTION_SETS, STRESS, complaints, library_for
 
-SHAPES = ((16, 32, 48), (5, 33, 64), (20, 16, 80), (3, 48, 17), (16, 64, 64), (16, 72, 40), (32, 23, 29))
+SHAPES = (
+    (16, 32, 48),
+    (5, 33, 64),
+    (20, 16, 80),
+    (3, 48, 17),
+    (16, 64, 64),
+    (16, 72, 40),
+    (32, 23, 29),
+    (35, 21, 67),
+    (6, 64, 40),
+)
 TURN = """
 extern "C" STITCH_EXPORT void turn(const unsigned* from, long long stride, unsigned* to) { stitch_turn_square(from, stride, to); }
 """
@@ -52,6 +63,13 @@ def test_rows_go_in_the_order_of_what_is_read() -> None:
     text = render(lower(plan_graph(transposed((64, 128, 128), (2, 1, 0), DType.F32, False))), "k")
     assert "stitch_turn_square" in text
     assert "b1[(r % 128) * 8192 + (r / 128) * 64" in text
+
+
+def test_rows_that_do_not_divide_into_squares_are_turned_whole_and_in_blocks_that_cross_no_wrap() -> None:
+    text = render(lower(plan_graph(transposed((63, 65, 67), (2, 1, 0), DType.F32, False))), "k")
+    assert re.search(r"stitch_turn\(t\d+_turned, 63, .*, \(int\)\(block_last - block_first\), 63\)", text)
+    text = render(lower(plan_graph(transposed((6, 64, 40), (0, 2, 1), DType.F32, False))), "k")
+    assert "if (block_last > block_first - block_first % 40 + 40)" in text
 
 
 def test_squares_of_many_short_rows_are_taken_lanes_by_lanes() -> None:

@@ -64,6 +64,21 @@ def test_a_row_that_begins_under_a_guard_keeps_its_vectors(tmp_path: Path) -> No
     assert "no vectype" not in said
 
 
+def test_a_conversion_of_what_was_chosen_keeps_its_vectors(tmp_path: Path) -> None:
+    """As TensorFlow's Cast of floats has it: what an integer cannot hold becomes the smallest one."""
+    if toolchain().is_clang:
+        pytest.skip("asks gcc")
+    m, shape = Maker("conversions"), (1000,)
+    x, limit, least = m.parameter(*shape), m.constant(2.0**31), m.constant(-(2.0**31))
+    whole = []
+    for shift in (0.0, 1.0):
+        value = m.shifted(x, shift)
+        fits = m.op("compare", m.op("abs", value), m.spread(limit, shape), direction="LT", total_order=False)
+        whole.append(m.convert(m.op("select", fits, value, m.spread(least, shape)), DType.S32))
+    text = translation_unit([render(lower(plan_graph(m.done(m.op("multiply", *whole)))), "k")])
+    assert "loop vectorized" in said_of_vectors(text, tmp_path, "-fopt-info-vec")
+
+
 def test_large_tensors_run_in_parallel_and_agree() -> None:
     made = [softmax(2048, 96), layer_norm_gradient(3000, 64), gelu(512, 1000), adam([(700, 300), (50_000,)])]
     for built in build_all(made):
