@@ -80,6 +80,8 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
         yield "    what is read across memory is copied, transposed, before the loop that reads it"
     if execution.numbers_together > 1:
         yield f"    what is expensive and the same for all of a row is computed for {execution.numbers_together} rows at once"
+    if execution.passes_together > 1:
+        yield f"    each loop over a row runs for {execution.passes_together} rows before the next loop: none waits for its row's sum"
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"
 

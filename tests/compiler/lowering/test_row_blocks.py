@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
+from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.planning import execution
 from stitchfleet.compiler.planning.plan import plan_graph
@@ -50,6 +51,10 @@ def test_short_rows_of_several_sums_do_each_pass_for_a_block_of_rows() -> None:
     long = [softmax(1000, 65), layer_norm(1000, 101), layer_norm(16, 64), softmax(20_000, 64)]
     assert [_together(graph) for graph in long] == [1] * len(long)
     assert _together(softmax(1000, 64), V100) == 1
+
+
+def test_a_plan_says_so() -> None:
+    assert "each loop over a row runs for 8 rows" in explain(plan_graph(softmax(1000, 64)))
 
 
 def test_one_sum_is_waited_for() -> None:
