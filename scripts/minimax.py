@@ -24,10 +24,14 @@ Function = Callable[[Any], Any]
 GRID = 1500
 
 
+def power(x: Any, k: int) -> Any:
+    return x**k
+
+
 @dataclass(frozen=True)
 class Fit:
     """An approximation of `function` on [low, high] by a polynomial. weight: factor of its error at a point. bits: of the
-    coefficients' significands, 24 or 53."""
+    coefficients' significands, 24 or 53. term: (x, k) -> what coefficient `k` is a factor of, if that is not a power of x."""
 
     name: str
     function: Function
@@ -36,6 +40,10 @@ class Fit:
     high: Any
     degree: int
     bits: int
+    term: Callable[[Any, int], Any] = power
+
+    def value(self, coefficients: list[Any], x: Any) -> Any:
+        return mpmath.fdot(coefficients, [self.term(x, k) for k in range(len(coefficients))])
 
 
 def rounded(value: Any, bits: int) -> Any:
@@ -56,12 +64,12 @@ def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
     start, free = len(fixed), fit.degree + 1 - len(fixed)
 
     def residue(x: Any) -> Any:
-        return fit.function(x) - mpmath.polyval(fixed[::-1], x) if fixed else fit.function(x)
+        return fit.function(x) - fit.value(fixed, x)
 
     grid = points(fit.low, fit.high, GRID)
     targets = [residue(x) for x in grid]
     weights = [fit.weight(x) for x in grid]
-    powers = [[x ** (start + k) for k in range(free)] for x in grid]
+    powers = [[fit.term(x, start + k) for k in range(free)] for x in grid]
     chosen = [round(i * (GRID - 1) / free) for i in range(free + 1)]
     coefficients: list[Any] = []
     worst = mpf(0)
@@ -104,7 +112,7 @@ def solve(fit: Fit) -> tuple[list[Any], Any]:
         coefficients, _ = exchange(fit, fixed)
         fixed += [rounded(value, fit.bits) for value in (coefficients if within else coefficients[:1])]
     grid = points(fit.low, fit.high, 4 * GRID + 1)
-    worst = max(abs(fit.weight(x) * (fit.function(x) - mpmath.polyval(fixed[::-1], x))) for x in grid)
+    worst = max(abs(fit.weight(x) * (fit.function(x) - fit.value(fixed, x))) for x in grid)
     return fixed, worst
 
 
@@ -155,9 +163,31 @@ def sin_tail(z: Any) -> Any:
     return mpmath.fsum(mpf((-1) ** (k + 1)) * z**k / mpmath.factorial(2 * k + 3) for k in range(25))
 
 
-def cos_tail(z: Any) -> Any:
-    """(cos r - 1 + r^2 / 2) / r^4 as a function of z = r^2."""
-    return mpmath.fsum(mpf((-1) ** k) * z**k / mpmath.factorial(2 * k + 4) for k in range(25))
+def tan_ratio(z: Any) -> Any:
+    """tan r / r as a function of z = r^2."""
+    return mpmath.tan(mpmath.sqrt(z)) / mpmath.sqrt(z) if z else mpf(1)
+
+
+def tan_tail(z: Any) -> Any:
+    """(tan r / r - 1) / z."""
+    return (tan_ratio(z) - 1) / z if z > mpf("1e-20") else mpf(1) / 3
+
+
+def tan_term(above: int) -> Callable[[Any, int], Any]:
+    """The terms of the equation A(z) - tan_ratio(z) B(z) = tan_tail(z), which (1 + z A(z)) / (1 + z B(z)) = tan_ratio(z) becomes. A
+    has `above` coefficients. Those of the two take turns, A's first, then the rest of B's."""
+
+    def term(z: Any, k: int) -> Any:
+        if k >= 2 * above:
+            return -tan_ratio(z) * z ** (k - above)
+        return -tan_ratio(z) * z ** (k // 2) if k % 2 else z ** (k // 2)
+
+    return term
+
+
+def tan_weight(z: Any) -> Any:
+    """The relative weight of an error in that equation. The lower polynomial is here what it is about."""
+    return z / tan_ratio(z) / (1 - mpf("0.43") * z + mpf("0.01") * z**2)
 
 
 def atan_tail(z: Any) -> Any:
@@ -207,8 +237,8 @@ FITS = [
     Fit("exp2", lambda g: mpmath.power(2, g), lambda g: mpmath.power(2, -g), mpf("-0.5"), mpf("0.5"), 7, 53),
     Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 2, 24),
     Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 5, 53),
-    Fit("cos", cos_tail, _odd(mpmath.cos, lambda r: r**4), mpf(0), QUARTER_PI2, 2, 24),
-    Fit("cos", cos_tail, _odd(mpmath.cos, lambda r: r**4), mpf(0), QUARTER_PI2, 5, 53),
+    Fit("tan", tan_tail, tan_weight, mpf(0), QUARTER_PI2, 2, 24, tan_term(1)),
+    Fit("tan", tan_tail, tan_weight, mpf(0), QUARTER_PI2, 5, 53, tan_term(3)),
     Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 3, 24),
     Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 8, 53),
     Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 8, 24),

@@ -19,17 +19,19 @@
  *   cbrt        0.92   0.92     tan          3.25   3.25
  *   pow         0.51   1.15     atan2        1.60   1.80
  *
- * Compared with glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.4 times
- * as long, its sin 1.25 times, its cos, tan and pow and float's cbrt and sin 1.1 to 1.2 times; the others take as long or less. On an
- * Intel core of 2023 (AVX-512) double's erf takes 1.75 times as long, pow 1.5, sin 1.15, cos and log1p 1.1, log 1.05; float's log and
- * sin 1.05. The limit there is the number of vector operations, two per cycle, so sums and products that can be fused into one
- * operation are written so; replacing log's division by a reciprocal (a quadratic and two steps) takes more operations and longer.
+ * Compared with glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.5 times
+ * as long, its pow 1.15 times, float's and double's cbrt 1.15 to 1.25 times, the sines and cosines 0.96 to 1.04 times; the others take
+ * less. The limit is the number of vector operations: two per cycle, of which one may be a product or a comparison whose result is a
+ * mask; so sums and products that can be fused into one operation are written so. A sine's call takes 24 of the latter kind (libmvec's
+ * takes fewer, since it reduces by pi) and copies seven constants into vectors, which a loop would do once; replacing log's division by
+ * a reciprocal (a quadratic and two steps) takes more operations and longer.
  * libmvec has tables in registers or in memory, which gcc's vectorizer would read by scalar loads, and allows itself an error of four
  * units. Tried, and no better: for erf, one polynomial with coefficients chosen by the argument (double: 8% faster, but 1.9 units;
  * float: 6% faster with AVX-512, 20% slower with AVX2), and a quotient of polynomials in x^2 (with AVX2 1.8 times as fast in float, degrees
  * 5 over 5, and 2.8 times in double, 13 over 12, but 5.4 and 7.1 units: just below 1 each rounding counts double); for sin and cos,
  * chosen coefficients (the choices cost 40% more than the second polynomial, because gcc copies each constant from an integer
- * register), and sin reduced by pi, which would have to be clipped at 1, and whose cos(0) is not 1.
+ * register), sin reduced by pi, which would have to be clipped at 1, and whose cos(0) is not 1, Estrin's scheme (with AVX-512 6% slower)
+ * and a last step r (1 + z p) for r + r z p (1% faster, 1.95 units).
  *
  * Coefficients without another source come from scripts/minimax.py. */
 #ifndef STITCHFLEET_KERNEL_MATH_H_
@@ -64,6 +66,7 @@ template <class T> STITCH_INLINE T stitch_at_least(T x, T least) { return x < le
 template <class T> struct StitchFormat;
 template <> struct StitchFormat<float> {
   typedef unsigned Bits;
+  typedef int Signed;
   static constexpr int mantissa = 23, bias = 127;
   static constexpr float rounder = 12582912.0f, smallest_normal = 0x1p-126f;
   static constexpr float log2_e = 0x1.715476p+0f;
@@ -74,6 +77,7 @@ template <> struct StitchFormat<float> {
 };
 template <> struct StitchFormat<double> {
   typedef unsigned long long Bits;
+  typedef long long Signed;
   static constexpr int mantissa = 52, bias = 1023;
   static constexpr double rounder = 6755399441055744.0, smallest_normal = 0x1p-1022;
   static constexpr double log2_e = 0x1.71547652b82fep+0;

@@ -32,43 +32,54 @@ template <> struct StitchHalfPi<double> {
 #endif
 
 STITCH_INLINE float stitch_sin_tail(float z) { return stitch_polynomial(z, -0x1.555544p-3f, 0x1.1106c6p-7f, -0x1.991c26p-13f); }
-STITCH_INLINE float stitch_cos_tail(float z) { return stitch_polynomial(z, 0x1.55554ap-5f, -0x1.6c0c2p-10f, 0x1.99e428p-16f); }
 STITCH_INLINE double stitch_sin_tail(double z) {
   return stitch_polynomial(z, -0x1.5555555555548p-3, 0x1.111111110f6f7p-7, -0x1.a01a019bddee3p-13, 0x1.71de354917128p-19,
                            -0x1.ae5e40b1ce112p-26, 0x1.5d87e367a25cbp-33);
 }
-STITCH_INLINE double stitch_cos_tail(double z) {
-  return stitch_polynomial(z, 0x1.5555555555553p-5, -0x1.6c16c16c15e45p-10, 0x1.a01a019dbac84p-16, -0x1.27e4f8ac88339p-22,
-                           0x1.1eea4b537492ap-29, -0x1.8fd9ca826a9dcp-37);
+/* tan r = (r + r z stitch_tan_above(z)) / stitch_tan_below(z), z = r^2. */
+STITCH_INLINE float stitch_tan_above(float) { return -0x1.886168p-4f; }
+STITCH_INLINE float stitch_tan_below(float z) { return stitch_polynomial(z, 1.0f, -0x1.b76dd4p-2f, 0x1.3e5492p-7f); }
+STITCH_INLINE double stitch_tan_above(double z) {
+  return stitch_polynomial(z, -0x1.06b95a230c882p-3, 0x1.6fc60cc4e7c67p-9, -0x1.f633267b096dep-18);
+}
+STITCH_INLINE double stitch_tan_below(double z) {
+  return stitch_polynomial(z, 1.0, -0x1.d8b20266db971p-2, 0x1.7e7af089f8998p-6, -0x1.b523850a9e869p-13);
 }
 
-/* The function of x = n pi/2 + r, where |r| is at most slightly above pi/4; `quadrant` has n in its low bits. */
-template <StitchTurn turn, class T> STITCH_INLINE T stitch_of_quadrant(T r, typename StitchFormat<T>::Bits quadrant) {
+/* The function of x, where |x| = n pi/2 + r and |r| is at most slightly above pi/4; `quadrant` has n in its low bits. A cosine is
+ * 1 - 2 sin(r/2)^2, so that one polynomial serves both. Whether a quadrant is odd is read from a sign: AVX-512 tests that without a
+ * constant. */
+template <StitchTurn turn, class T> STITCH_INLINE T stitch_of_quadrant(T x, T r, typename StitchFormat<T>::Bits quadrant) {
   typedef typename StitchFormat<T>::Bits Bits;
-  const T z = r * r;
-  const T sine = stitch_multiply_add(z * r, stitch_sin_tail(z), r);
-  const T cosine = stitch_multiply_add(stitch_multiply_add(z, stitch_cos_tail(z), T(-0.5)), z, T(1));
+  typedef typename StitchFormat<T>::Signed Signed;
   constexpr int top = sizeof(T) * 8 - 1;
+  T result;
+  Bits sign;
   if (turn == STITCH_TAN) {
-    const bool odd = quadrant & 1;
-    const T result = (odd ? cosine : sine) / (odd ? sine : cosine);
-    return stitch_bits<T>(stitch_bits<Bits>(result) ^ (quadrant << top));
+    sign = quadrant << top;
+    const bool odd = (Signed)sign < 0;
+    const T z = r * r, above = stitch_multiply_add(z * r, stitch_tan_above(z), r), below = stitch_tan_below(z);
+    result = (odd ? below : above) / (odd ? above : below);
+  } else {
+    sign = (turn == STITCH_COS ? quadrant + 1 : quadrant) << (top - 1);
+    const bool odd = (Signed)(sign + sign) < 0;
+    const T angle = odd ? r * T(0.5) : r, z = angle * angle;
+    const T sine = stitch_multiply_add(z * angle, stitch_sin_tail(z), angle);
+    result = odd ? stitch_multiply_add(sine * T(-2), sine, T(1)) : sine;
   }
-  const Bits place = turn == STITCH_COS ? quadrant + 1 : quadrant;
-  const T result = (place & 1) ? cosine : sine;
-  return stitch_bits<T>(stitch_bits<Bits>(result) ^ ((place << (top - 1)) & Bits(1) << top));
+  if (turn != STITCH_COS) sign ^= stitch_bits<Bits>(x);
+  return stitch_bits<T>(stitch_bits<Bits>(result) ^ (sign & Bits(1) << top));
 }
 
 template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn_near(T x) {
   typedef StitchFormat<T> F;
-  const T shifted = stitch_multiply_add(x, F::two_over_pi, F::rounder);
+  const T size = stitch_size(x), shifted = stitch_multiply_add(size, F::two_over_pi, F::rounder);
   const T n = shifted - F::rounder;
-  T r = stitch_multiply_add(n, -StitchHalfPi<T>::first, x);
+  T r = stitch_multiply_add(n, -StitchHalfPi<T>::first, size);
   r = stitch_multiply_add(n, -StitchHalfPi<T>::second, r);
   r = stitch_multiply_add(n, -StitchHalfPi<T>::third, r);
   if (!STITCH_FUSED) r = stitch_multiply_add(n, -StitchHalfPi<T>::fourth, r);
-  const T result = stitch_of_quadrant<turn>(r, stitch_bits<typename F::Bits>(shifted));
-  return turn == STITCH_COS || x != T(0) ? result : x; /* for -0 the polynomial gives 0 */
+  return stitch_of_quadrant<turn>(x, r, stitch_bits<typename F::Bits>(shifted));
 }
 
 /* The function of any |x| >= 2, without a branch. M. Payne and R. Hanek, "Radian reduction for trigonometric functions" (1983): for
@@ -95,8 +106,7 @@ template <StitchTurn turn> STITCH_INLINE float stitch_turn_far(float x) {
   const Word quadrant = (turned + (1ull << 61)) >> 62, rest = turned - (quadrant << 62);
   const double high = stitch_word_value(rest >> 32 ^ 0x80000000ull) - 0x1p31; /* its sign is that of the 64-bit number */
   const float r = (float)((high * 0x1p32 + stitch_word_value(stitch_lower_half(rest))) * 0x1.921fb54442d18p-62);
-  const bool negative = bits >> 31;
-  const float result = stitch_of_quadrant<turn>(negative ? -r : r, negative ? 0u - (unsigned)quadrant : (unsigned)quadrant);
+  const float result = stitch_of_quadrant<turn>(x, r, (unsigned)quadrant);
   return stitch_size(x) < stitch_infinity<float>() ? result : x - x;
 }
 
@@ -133,9 +143,7 @@ template <StitchTurn turn> STITCH_INLINE double stitch_turn_far(double x) {
   const double high = sum + sum_low, low = (sum - high) + sum_low;
   const StitchPair product = stitch_product(high, 0x1.921fb54442d18p+0);
   const double r = product.high + (product.low + (high * 0x1.1a62633145c07p-54 + low * 0x1.921fb54442d18p+0));
-  const Word negative = bits >> 63; /* by its bits: gcc does not vectorise a bool made from a 64-bit number */
-  const double rest = stitch_bits<double>(stitch_bits<Word>(r) ^ (above ^ negative) << 63);
-  const double result = stitch_of_quadrant<turn>(rest, (quadrant ^ (0 - negative)) + negative);
+  const double result = stitch_of_quadrant<turn>(x, stitch_bits<double>(stitch_bits<Word>(r) ^ above << 63), quadrant);
   return stitch_size(x) < stitch_infinity<double>() ? result : x - x;
 }
 
@@ -146,24 +154,27 @@ template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn(T x) {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
 template <class T, int lanes> struct StitchTurned { typedef T Vector __attribute__((vector_size(lanes * sizeof(T)))); };
 
-/* Whether any element is larger than `limit`. The reduction for ordinary arguments gives NaN for NaN and for Inf too. */
-template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V x, T limit) {
-  typedef typename StitchFormat<T>::Bits Bits;
-  typedef Bits Words __attribute__((vector_size(lanes * sizeof(T))));
-  const V size = (V)((Words)x & (~Bits(0) >> 1));
+/* Whether any element of `size` is larger than `limit`. The reduction for ordinary arguments gives NaN for NaN and for Inf too. */
+template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V size, const T& limit) {
 #ifdef __AVX512F__ /* before gcc 13 a comparison's result goes through a vector of integers */
   if constexpr (sizeof(V) == 64) {
     unsigned short found;
-    if constexpr (sizeof(T) == 4) __asm__("vcmpps $30, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
-    else __asm__("vcmppd $30, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
+    if constexpr (sizeof(T) == 4) __asm__("vcmpps $30, %2%{1to16%}, %1, %0" : "=k"(found) : "v"(size), "m"(limit));
+    else __asm__("vcmppd $30, %2%{1to8%}, %1, %0" : "=k"(found) : "v"(size), "m"(limit));
     return found;
   }
 #endif
   const auto beyond = size > V{} + limit;
-  unsigned long long words[sizeof(V) / 8], any = 0;
-  __builtin_memcpy(words, &beyond, sizeof words);
-  for (unsigned long long word : words) any |= word;
-  return any;
+#ifdef __AVX__
+  if constexpr (sizeof(V) == 32) {
+    if constexpr (sizeof(T) == 4) return __builtin_ia32_movmskps256((V)beyond);
+    else return __builtin_ia32_movmskpd256((V)beyond);
+  }
+#endif
+  if constexpr (sizeof(V) == 16) {
+    if constexpr (sizeof(T) == 4) return __builtin_ia32_movmskps((V)beyond);
+    else return __builtin_ia32_movmskpd((V)beyond);
+  }
 }
 
 /* Up to two elements beyond the limit are computed one by one. If there are more, all elements are computed as if they were beyond
@@ -192,13 +203,19 @@ template <StitchTurn turn, class T, int lanes, class V> static __attribute__((no
 }
 
 template <StitchTurn turn, class T, int lanes, class V> STITCH_INLINE V stitch_turn_all(V x) {
-  alignas(sizeof(V)) T given[lanes], found[lanes];
+  alignas(sizeof(V)) T given[lanes], sizes[lanes], found[lanes];
   __builtin_memcpy(given, &x, sizeof given);
 #pragma omp simd
-  for (int i = 0; i < lanes; ++i) found[i] = stitch_turn_near<turn>(given[i]);
-  V near;
+  for (int i = 0; i < lanes; ++i) {
+    sizes[i] = stitch_size(given[i]);
+    found[i] = stitch_turn_near<turn>(given[i]);
+  }
+  V size, near;
+  __builtin_memcpy(&size, sizes, sizeof size);
   __builtin_memcpy(&near, found, sizeof near);
-  if (__builtin_expect(stitch_any_beyond<T, lanes>(x, StitchHalfPi<T>::limit), 0)) return stitch_turn_beyond<turn, T, lanes>(x, near);
+  if (__builtin_expect(stitch_any_beyond<T, lanes>(size, StitchHalfPi<T>::limit), 0)) {
+    return stitch_turn_beyond<turn, T, lanes>(x, near);
+  }
   return near;
 }
 
