@@ -1,6 +1,8 @@
-"""Computes the polynomial coefficients of compiler/codegen/c/kernel_math.h and prints them with the error of each polynomial.
+"""Computes the polynomial coefficients of compiler/codegen/c/kernel_*.h and prints them with the error of each polynomial; or the
+rows of the tables of kernel_tables.h.
 
     pip install mpmath; python scripts/minimax.py [NAME ...]     # mpmath is not a dependency of the project
+    python scripts/minimax.py erf_rows log_rows
 
 Method: Remez' exchange in 60 digits (Cheney, Introduction to Approximation Theory, chapter 3). The coefficients are then rounded to
 the working precision, lowest first, with a new exchange over the others after each, so that these compensate the rounding (Brisebarre
@@ -223,7 +225,8 @@ HALF_PI2 = (mp.pi / 2 + mpf("0.008")) ** 2
 QUARTER_PI2 = (mp.pi / 4 + mpf("0.004")) ** 2
 S2 = ((ROOT - 1) / (ROOT + 1)) ** 2 * mpf("1.0005")
 LOW_F, HIGH_F = ROOT / 2 - 1, ROOT - 1
-ERF_SPLIT32, ERF_SPLIT64 = mpf(1), mpf(1)
+NEAR_1 = mpf("0.0046")
+ERF_SPLIT = mpf(1)
 
 FITS = [
     Fit("exp", exp_tail, lambda r: r**2 / mpmath.exp(r), -HALF_LN2, HALF_LN2, 4, 24),
@@ -233,7 +236,8 @@ FITS = [
     Fit("log", log_tail, lambda f: abs(f**3 / mpmath.log1p(f)) if f else mpf(0), LOW_F, HIGH_F, 7, 24),
     Fit("log_odd", log_odd(1), lambda z: z / log_odd(0)(z), mpf(0), S2, 6, 53),
     Fit("log2_odd", log2_odd, lambda z: 1 / log2_odd(z), mpf(0), S2, 5, 53),
-    Fit("log_dd_tail", log_odd(2), lambda z: z**2 / log_odd(0)(z), mpf(0), S2, 8, 53),
+    Fit("inverse", lambda f: 1 / (1 + f), lambda f: 1 + f, LOW_F, HIGH_F, 3, 53),
+    Fit("log_near_1", log_tail, lambda f: abs(f**3 / mpmath.log1p(f)) if f else mpf(0), -NEAR_1, NEAR_1, 5, 53),
     Fit("exp2", lambda g: mpmath.power(2, g), lambda g: mpmath.power(2, -g), mpf("-0.5"), mpf("0.5"), 7, 53),
     Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 2, 24),
     Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 5, 53),
@@ -243,14 +247,35 @@ FITS = [
     Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 8, 53),
     Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 8, 24),
     Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 18, 53),
-    Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT32**2, 6, 24),
-    Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT64**2, 11, 53),
-    Fit("erf_far", log_erfc, lambda x: mpmath.erfc(x) / mpmath.erf(x), ERF_SPLIT32, mpf("4.0"), 6, 24),
-    Fit("erf_far", log_erfc, lambda x: mpmath.erfc(x) / mpmath.erf(x), ERF_SPLIT64, mpf("6.0"), 18, 53),
+    Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT**2, 6, 24),
+    Fit("erf_far", log_erfc, lambda x: mpmath.erfc(x) / mpmath.erf(x), ERF_SPLIT, mpf("4.0"), 6, 24),
 ]
 
 
+def erf_rows() -> list[tuple[Any, Any]]:
+    """erf and its derivative at k / 64, up to where erf is 1."""
+    return [(mpmath.erf(mpf(k) / 64), 2 / mpmath.sqrt(mp.pi) * mpmath.exp(-((mpf(k) / 64) ** 2))) for k in range(379)]
+
+
+def log_rows() -> list[tuple[Any, Any]]:
+    """-log(k / 256) for k / 256 from sqrt(1/2) to sqrt(2), in two parts: a multiple of 2^-42, and the rest."""
+    rows = []
+    for k in range(181, 364):
+        value = -mpmath.log(mpf(k) / 256)
+        high = mpmath.nint(value * 2**42) / mpf(2**42)
+        rows.append((high, value - high))
+    return rows
+
+
+TABLES = {"erf_rows": erf_rows, "log_rows": log_rows}
+
+
 def main(names: list[str]) -> None:
+    for name in TABLES:
+        if name in names:
+            print(name)
+            for row in TABLES[name]():
+                print("  {" + ", ".join(text(value, 53) for value in row) + "},")
     for fit in FITS:
         if names and fit.name not in names:
             continue

@@ -4,7 +4,7 @@ In a template, `{0}`, `{1}`, `{2}` are the operands, each a name or a literal (a
 are filled in by dtype: `{f}` the suffix of C library functions (`f` for float, nothing for double), `{T}` the C++ type in
 registers, `{A}` the unsigned type in which arithmetic on T wraps. f16 and bf16 are float in registers and are rounded once
 after each op that is not exact, as HLO defines. Helpers named `stitch_...` are in kernel_prelude.h; the elementary
-functions among them are in kernel_math.h and kernel_trigonometry.h.
+functions among them are in kernel_math.h, kernel_trigonometry.h and kernel_tables.h.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 /* The kernels' own elementary functions: plain C++ for the whole range of float and double, without branches, so that the loop around
  * a call is vectorised with it, whatever the instruction set. No vector library is called (glibc's libmvec calls the scalar function
  * for each lane outside of its fast range: a mask of -1e9 makes its expf twelve times as slow), and no result depends on the version
- * of the C library. Vector and scalar code give the same bits. It follows kernel_prelude.h in a translation unit.
+ * of the C library. Vector and scalar code give the same bits. It follows kernel_prelude.h in a translation unit. sin, cos and tan
+ * are in kernel_trigonometry.h, erf and pow of doubles in kernel_tables.h.
  *
  * Special values are those of C (Annex F) and IEEE 754: NaN in, NaN out (but pow(1, NaN) = pow(NaN, 0) = 1); signed zeros are kept;
  * overflow gives Inf; a subnormal result is rounded once. If the thread flushes subnormals, as TensorFlow's do, they are read and
@@ -14,7 +15,7 @@
  *              float  double                float  double
  *   exp         0.91   0.95     tanh         2.45   2.65
  *   expm1       1.45   1.90     logistic     2.50   2.50    (a subnormal result may be 0)
- *   log         0.94   0.85     erf          1.05   1.10
+ *   log         0.94   0.85     erf          1.05   1.60
  *   log1p       1.50   1.40     sin, cos     1.60   1.60
  *   cbrt        0.92   0.92     tan          3.25   3.25
  *   pow         0.51   1.15     atan2        1.60   1.80
@@ -231,22 +232,6 @@ STITCH_INLINE float stitch_erf(float x) {
   const float beyond = stitch_with_sign(1.0f - stitch_exp_within(far), x);
   return size < 1.0f ? stitch_multiply_add(x, near, x) : beyond;
 }
-STITCH_INLINE double stitch_erf(double x) {
-  const double size = stitch_at_most(stitch_size(x), 6.0);
-  const double near = stitch_polynomial(x * x, 0x1.06eba8214db68p-3, -0x1.812746b03799dp-2, 0x1.ce2f21a03f8b9p-4,
-                                        -0x1.b82ce311a97d6p-6, 0x1.565bcceeda393p-8, -0x1.c02daeb70400ep-11,
-                                        0x1.f9a296b475c43p-14, -0x1.f4c82f018e5a1p-17, 0x1.b96b575c54063p-20,
-                                        -0x1.5b8c6bdf69ac8p-23, 0x1.d3dda18d3e36ap-27, -0x1.a23de57f9478cp-31);
-  const double far = stitch_polynomial(size, -0x1.81b2f06b25529p-23, -0x1.20dd562f601fdp+0, -0x1.45f42b5160704p-1,
-                                       -0x1.a4da4dfd40d37p-4, 0x1.389398deab75ap-6, 0x1.261c04418da0ap-12,
-                                       -0x1.cfbb57d7273abp-10, 0x1.5028470a5d688p-11, -0x1.77faa3640839ap-15,
-                                       -0x1.2724d8035f0a4p-14, 0x1.79ce06b2edb42p-15, -0x1.150f7a0f8a0c8p-16,
-                                       0x1.2262bd0cac09ep-18, -0x1.c8a76ad1baad3p-21, 0x1.0df41a935bd0dp-23,
-                                       -0x1.d4383a91a1a61p-27, 0x1.19f3329e6d9bfp-30, -0x1.a5e0ae293512dp-35,
-                                       0x1.27740f24b2223p-40);
-  const double beyond = stitch_with_sign(1.0 - stitch_exp_within(far), x);
-  return size < 1.0 ? stitch_multiply_add(x, near, x) : beyond;
-}
 
 /* ---- log and log1p ------------------------------------------------------------------------------------------------------------ */
 
@@ -382,12 +367,13 @@ template <class T> STITCH_INLINE T stitch_atan2(T y, T x) {
 
 /* ---- pow ------------------------------------------------------------------------------------------------------------------------ */
 
-/* C's rules for signs, zeros and infinities, applied to the power of the base's magnitude. */
+/* C's rules for signs, zeros and infinities, applied to the power of the base's magnitude, which may be any number if an operand
+ * is NaN. */
 template <class T> STITCH_INLINE T stitch_power_of_sign(T x, T y, T power, T whole_y, T whole_half) {
   const bool whole = whole_y == y, odd = whole & (whole_half + whole_half != y);
   T result = odd ? stitch_with_sign(power, x) : power;
-  result = (x < T(0)) & (x > -stitch_infinity<T>()) & !whole ? stitch_nan<T>() : result;
-  result = y != y ? y : result;
+  const bool no_number = ((x < T(0)) & (x > -stitch_infinity<T>()) & !whole) | __builtin_isunordered(x, y);
+  result = no_number ? stitch_nan<T>() : result;
   return (y == T(0)) | (x == T(1)) ? T(1) : result;
 }
 
@@ -426,46 +412,6 @@ STITCH_INLINE StitchPair stitch_product(double a, double b) {
   const double b_scaled = b * 134217729.0, b_high = b_scaled - (b_scaled - b), b_low = b - b_high;
   return {high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low};
 #endif
-}
-
-/* The log in two doubles (about 66 correct bits), since its error is multiplied by up to 745: with s = f / (2 + f),
- * log(1 + f) = 2 s + s^3 (2/3 + s^2 P(s^2)), with the leading terms summed as pairs (as in SLEEF's xpow). */
-STITCH_INLINE double stitch_pow(double x, double y) {
-  typedef StitchFormat<double> F;
-  const double size = __builtin_fabs(x);
-  const bool small = size < F::smallest_normal;
-  const StitchSplit<double> split = stitch_split(small ? size * 0x1p54 : size);
-  const double exponent = small ? split.exponent - 54.0 : split.exponent, f = split.fraction;
-  const double below = f + 2.0, below_low = f - (below - 2.0), inverse = 1.0 / below;
-  const double s = f * inverse;
-  const StitchPair back = stitch_product(s, below);
-  const double s_low = stitch_multiply_add(-s, below_low, (f - back.high) - back.low) * inverse;
-  const StitchPair square = stitch_product(s, s);
-  const double z = square.high, z_low = stitch_multiply_add(2.0 * s, s_low, square.low);
-  const double tail = stitch_polynomial(z, 0x1.999999999999ap-2, 0x1.2492492492363p-2, 0x1.c71c71c715096p-3, 0x1.745d176fa41b8p-3,
-                                            0x1.3b139653fa8a6p-3, 0x1.1118ee1327756p-3, 0x1.df7b1468449a8p-4, 0x1.de857cc725228p-4,
-                                            0x1.f972a316a6389p-8);
-  const double two_thirds = 0x1.5555555555555p-1, factor = stitch_multiply_add(z, tail, two_thirds);
-  const double factor_low = stitch_multiply_add(z, tail, two_thirds - factor) + 0x1.5555555555555p-55;
-  const StitchPair cube = stitch_product(s, z);
-  const double cube_low = stitch_multiply_add(s, z_low, stitch_multiply_add(s_low, z, cube.low));
-  const StitchPair rest = stitch_product(cube.high, factor);
-  const double rest_low = stitch_multiply_add(cube.high, factor_low, stitch_multiply_add(cube_low, factor, rest.low));
-  const double log = 2.0 * s + rest.high;
-  const double log_low = (2.0 * s - log) + rest.high + stitch_multiply_add(2.0, s_low, rest_low);
-  /* exponent ln 2 is added: its first part is exact, and it is larger than the log, unless it is 0 and the sum is the log exactly. */
-  const double whole = exponent * F::ln2_high, sum = whole + log;
-  const double sum_low = (whole - sum) + log + stitch_multiply_add(exponent, F::ln2_low, log_low);
-  double total = sum + sum_low, total_low = (sum - total) + sum_low;
-  total = size < __builtin_inf() ? total : size;
-  total = size == 0.0 ? -__builtin_inf() : total;
-  const StitchPair product = stitch_product(y, total);
-  const double t = size == 1.0 ? 0.0 : product.high;
-  const double t_low = __builtin_fabs(product.high) < 1000.0 ? stitch_multiply_add(y, total_low, product.low) : 0.0;
-  const double clamped = stitch_at_least(stitch_at_most(t, 710.0), -746.0);
-  const StitchReduced<double> r = stitch_reduce_exp(clamped, 2 * 1023);
-  const double power = stitch_scale(stitch_exp_of_rest(r.rest + t_low), r.scaled);
-  return stitch_power_of_sign(x, y, power, __builtin_trunc(y), __builtin_trunc(y * 0.5));
 }
 
 #endif /* STITCH_CUDA */

@@ -276,8 +276,11 @@ _HEAD = """
 """
 
 
-TURNS = ("stitch_sin", "stitch_cos", "stitch_tan")
-"""Functions of kernel_trigonometry.h; each is compiled only if a kernel calls it."""
+HEADERS_OF_CALLS = {
+    "kernel_trigonometry.h": ("stitch_sin", "stitch_cos", "stitch_tan"),
+    "kernel_tables.h": ("stitch_erf", "stitch_pow"),
+}
+"""Headers that are part of the text only if a kernel calls one of their functions."""
 
 
 def translation_unit(kernels: Iterable[str]) -> str:
@@ -287,9 +290,10 @@ def translation_unit(kernels: Iterable[str]) -> str:
     files = resources.files(c)
     head = [(resources.files(kernel) / "stitch_abi.h").read_text()]
     head += [(files / name).read_text() for name in ("kernel_prelude.h", "kernel_math.h")]
-    called = [name for name in TURNS if any(f"{name}(" in text for text in texts)]
-    if called:
-        head += [*(f"#define STITCH_CALLS_{name} 1" for name in called), (files / "kernel_trigonometry.h").read_text()]
+    for header, names in HEADERS_OF_CALLS.items():
+        called = [name for name in names if any(f"{name}(" in text for text in texts)]
+        if called:
+            head += [*(f"#define STITCH_CALLS_{name} 1" for name in called), (files / header).read_text()]
     if any("stitch_product" in text for text in texts):
         head.append((resources.files(__package__) / "kernel_product.h").read_text())
     return "\n".join([*head, _HEAD, *texts])
