@@ -165,6 +165,15 @@ def sin_tail(z: Any) -> Any:
     return mpmath.fsum(mpf((-1) ** (k + 1)) * z**k / mpmath.factorial(2 * k + 3) for k in range(25))
 
 
+def root_tail(power: Any) -> Function:
+    """((1 - e)^-power - 1) / e, as a function of e."""
+    return _near_zero(lambda e: ((1 - e) ** -power - 1) / e, lambda k: (-1) ** (k + 1) * mpmath.binomial(-power, k + 1))
+
+
+def root_weight(power: Any) -> Function:
+    return lambda e: abs(e) * (1 - e) ** power
+
+
 def tan_ratio(z: Any) -> Any:
     """tan r / r as a function of z = r^2."""
     return mpmath.tan(mpmath.sqrt(z)) / mpmath.sqrt(z) if z else mpf(1)
@@ -226,6 +235,7 @@ QUARTER_PI2 = (mp.pi / 4 + mpf("0.004")) ** 2
 S2 = ((ROOT - 1) / (ROOT + 1)) ** 2 * mpf("1.0005")
 LOW_F, HIGH_F = ROOT / 2 - 1, ROOT - 1
 NEAR_1 = mpf("0.0046")
+GUESS = mpf("0.1027")
 ERF_SPLIT = mpf(1)
 
 FITS = [
@@ -245,6 +255,8 @@ FITS = [
     Fit("tan", tan_tail, tan_weight, mpf(0), QUARTER_PI2, 5, 53, tan_term(3)),
     Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 3, 24),
     Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 8, 53),
+    Fit("cube_root", root_tail(mpf(2) / 3), root_weight(mpf(2) / 3), -GUESS, GUESS, 5, 24),
+    Fit("inverse_cube_root", root_tail(mpf(1) / 3), root_weight(mpf(1) / 3), -GUESS, GUESS, 1, 53),
     Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 8, 24),
     Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 18, 53),
     Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT**2, 6, 24),
