@@ -20,19 +20,27 @@
  *   cbrt        1.00   0.92     tan          3.25   3.25
  *   pow         0.51   1.15     atan2        1.60   1.80
  *
- * Compared with glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.5 times
- * as long, its pow 1.15 times, float's and double's cbrt 1.15 to 1.25 times, the sines and cosines 0.96 to 1.04 times; the others take
- * less. The limit is the number of vector operations: two per cycle, of which one may be a product or a comparison whose result is a
- * mask; so sums and products that can be fused into one operation are written so. A sine's call takes 24 of the latter kind (libmvec's
- * takes fewer, since it reduces by pi) and copies seven constants into vectors, which a loop would do once; replacing log's division by
- * a reciprocal (a quadratic and two steps) takes more operations and longer.
- * libmvec has tables in registers or in memory, which gcc's vectorizer would read by scalar loads, and allows itself an error of four
- * units. Tried, and no better: for erf, one polynomial with coefficients chosen by the argument (double: 8% faster, but 1.9 units;
- * float: 6% faster with AVX-512, 20% slower with AVX2), and a quotient of polynomials in x^2 (with AVX2 1.8 times as fast in float, degrees
- * 5 over 5, and 2.8 times in double, 13 over 12, but 5.4 and 7.1 units: just below 1 each rounding counts double); for sin and cos,
- * chosen coefficients (the choices cost 40% more than the second polynomial, because gcc copies each constant from an integer
- * register), sin reduced by pi, which would have to be clipped at 1, and whose cos(0) is not 1, Estrin's scheme (with AVX-512 6% slower)
- * and a last step r (1 + z p) for r + r z p (1% faster, 1.95 units).
+ * Compared with glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's log1p takes 1.15
+ * times as long; sin and cos take 0.95 to 1.05 times as long, from run to run; double's erf and tan take 0.75 times, its cbrt 0.8
+ * times, its pow 0.9 times; the others take as long or less. With AVX2 there sin and cos take 1.6 times as long, float's log and erf
+ * 1.4 times, atan2 1.2 (float) and 1.35 times, double's log 1.2 times, the others up to 1.1 times. On an Intel core of 2023 (AVX-512)
+ * double's log1p takes 1.1 times as long, float's and double's log 1.05 times; sin, cos, tan, cbrt and double's erf and pow have
+ * changed since.
+ *
+ * The limit is the number of vector operations. A Zen 4 begins two of 512 bits per cycle, of which one may be a product, a fused
+ * operation or a comparison whose result is a mask; each other one adds a quarter of a cycle. So sums and products that can be fused
+ * are written so, and comparisons are avoided. A call of double's sin has 15 of the first, 2 comparisons and 11 others, of which 5
+ * copy constants that a loop would keep in registers: 20 cycles for 8 numbers, as measured. log1p has 16, 4 comparisons and a
+ * division (as much as 3). pow waits for results instead: no more than two vectors of them are in work at once (160 instructions
+ * each). libmvec has tables in registers, and allows itself an error of four units.
+ *
+ * Tried, and no better: log's division as a reciprocal (a quadratic and two steps: more operations, and longer); for float's erf, one
+ * polynomial with coefficients chosen by the argument (6% faster with AVX-512, 20% slower with AVX2), and a quotient of polynomials
+ * in x^2 (with AVX2 1.8 times as fast, degrees 5 over 5, but 5.4 units: just below 1 each rounding counts double); for double's erf,
+ * a table with step 1/128 (10% faster, but 2.2 units near 1/256); for sin and cos, chosen coefficients (the choices cost 40% more
+ * than a second polynomial, because gcc copies each constant from an integer register), a reduction by pi (a sine would have to be
+ * clipped at 1, and cos(0) is not 1), Estrin's scheme (6% slower with AVX-512, 5% faster with AVX2), and r (1 + z p) for r + r z p as
+ * the last step (no faster, 1.95 units); for float's cbrt, a tail of degree 4 (5% faster, 1.17 units).
  *
  * Coefficients without another source come from scripts/minimax.py. */
 #ifndef STITCHFLEET_KERNEL_MATH_H_
@@ -297,8 +305,8 @@ template <class T> STITCH_INLINE T stitch_log1p(T x) {
 
 /* ---- cbrt ---------------------------------------------------------------------------------------------------------------------- */
 
-/* size^(-1/3), good to 3.5%, from the bits of a normal number: a third of them, taken from a constant. The bits, less the last 8 (32),
- * are first a number in the mantissa of 2^23 (2^52). */
+/* size^(-1/3), good to 3.5%, from the bits of a normal number: a third of them, taken from a constant. The bits, less the last 8 (32
+ * of a double's), are first a number in the mantissa of 2^23 (2^52). */
 STITCH_INLINE float stitch_inverse_cube_root(float size) {
   const float bits = stitch_bits<float>(0x4b000000u | stitch_bits<unsigned>(size) >> 8);
   const float third = stitch_multiply_add(bits, -1.0f / 3, 16731281.0f);
