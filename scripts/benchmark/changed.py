@@ -74,9 +74,12 @@ def main(words: Sequence[str]) -> int:
         parser.error(f"{arguments.checkout} has no environment; run scripts/environment there")
     if arguments.most < 1 or arguments.rounds < 1:
         parser.error("--most, --rounds: at least 1")
+    from .progress import say  # here, since another checkout's interpreter runs this file alone
+
     sides = {"before": str(python), "after": sys.executable}
     with tempfile.TemporaryDirectory(prefix="stitchfleet-changed-") as folder:
-        texts = {side: _ask(python, "texts", clusters, pathlib.Path(folder) / side) for side, python in sides.items()}
+        say(f"writing the kernels of {len(clusters)} clusters on both sides")
+        texts = _ask(sides, "texts", clusters, pathlib.Path(folder))
         differ = [path for path in clusters if texts["before"][path.name] != texts["after"][path.name]]
         lost = {side: [path for path in differ if texts[side][path.name].startswith("!")] for side in sides}
         both = [path for path in differ if path not in lost["before"] and path not in lost["after"]]
@@ -85,13 +88,16 @@ def main(words: Sequence[str]) -> int:
             f"no kernel {side}: {path.name}: {texts[side][path.name][1:]}" for side in sides for path in lost[side]
         ]
         chosen = both[:: max(1, -(-len(both) // arguments.most))]
-        built = {side: _ask(python, "build", chosen, pathlib.Path(folder) / side) for side, python in sides.items()}
+        say(f"building {len(chosen)} of them on both sides")
+        built = _ask(sides, "build", chosen, pathlib.Path(folder))
         failed = {side: [path for path in chosen if isinstance(built[side][path.name], str)] for side in sides}
         lines += [f"not built {side}: {path.name}: {built[side][path.name]}" for side in sides for path in failed[side]]
         timed = [path for path in chosen if path not in failed["before"] and path not in failed["after"]]
-        found = [
-            measure(path, built["before"][path.name], built["after"][path.name], arguments.rounds) for path in timed
-        ]
+        found = []
+        for number, path in enumerate(timed, 1):
+            if number % 20 == 1:
+                say(f"timing kernel {number} of {len(timed)}")
+            found.append(measure(path, built["before"][path.name], built["after"][path.name], arguments.rounds))
     for line in (*lines, *table(found)):
         print(line)
     return int(bool(lost["after"] or failed["after"]))
@@ -147,17 +153,22 @@ def measure(path: pathlib.Path, before: Mapping[str, Any], after: Mapping[str, A
 # ---- in a checkout's own environment ------------------------------------------------------------------------------------
 
 
-def _ask(python: str, what: str, clusters: Sequence[pathlib.Path], folder: pathlib.Path) -> dict[str, Any]:
-    """What a checkout answers: this file is run by its interpreter, with its own stitchfleet."""
-    folder.mkdir(exist_ok=True)
-    asked, answer = folder / f"{what}.txt", folder / f"{what}.json"
+def _ask(
+    sides: Mapping[str, str], what: str, clusters: Sequence[pathlib.Path], folder: pathlib.Path
+) -> dict[str, dict[str, Any]]:
+    """What each checkout answers, side by side: this file is run by its interpreter, with its own stitchfleet."""
+    asked = folder / f"{what}.txt"
     asked.write_text("\n".join(map(str, clusters)))
-    command = [python, "-P", __file__, what, str(asked), str(folder), str(answer)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"scripts/bench --changed: {python} failed: {done.stdout.strip().splitlines()[-1:]}")
-    found: dict[str, Any] = json.loads(answer.read_text())
-    return found
+    running = {}
+    for side, python in sides.items():
+        (folder / side).mkdir(exist_ok=True)
+        command = [python, "-P", __file__, what, str(asked), str(folder / side), str(folder / side / f"{what}.json")]
+        running[side] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = {side: process.communicate()[0] for side, process in running.items()}
+    for side, process in running.items():
+        if process.returncode:
+            raise SystemExit(f"scripts/bench --changed: {sides[side]} failed: {said[side].strip().splitlines()[-1:]}")
+    return {side: json.loads((folder / side / f"{what}.json").read_text()) for side in sides}
 
 
 def _texts(clusters: Sequence[pathlib.Path]) -> dict[str, str]:
