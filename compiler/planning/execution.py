@@ -129,8 +129,7 @@ def execution_of(
         return _scatter(graph, graph.nodes[first.node], target)
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     lanes = is_lane_wise(graph, nest, target)
-    alone = family is None
-    together = lanes_together(graph, nest, placed, stored, target, lanes) if alone else 1
+    together = lanes_together(graph, nest, placed, stored, target, lanes) if family is None else 1
     lanes |= together > 1
     per_task = rows_per_task(nest, cost, partial, lanes, target, nest.rows if family is None else family.rows)
     if first.kind is SegmentKind.SCAN:

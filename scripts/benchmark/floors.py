@@ -49,6 +49,7 @@ from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.table import OPS, Cost
 from stitchfleet.compiler.pipeline.backend import KernelRequest
 from stitchfleet.compiler.pipeline.cpu import compile_graphs
+from stitchfleet.compiler.planning.groups import LONG_INSTRUCTIONS
 from stitchfleet.compiler.step.partition import partition
 
 from . import machine
@@ -66,8 +67,6 @@ LIMIT: Final = 2.0
 """A kernel whose time is more than this many times its floor is listed."""
 ALONE: Final = 4096
 """Elements of an op that is timed alone: its operands and its result lie in the first-level cache."""
-SLOW: Final = ("divide", "sqrt", "rsqrt")
-"""Ops of class LIGHT that take a processor several cycles a vector."""
 FORMAT: Final = 2
 
 
@@ -220,7 +219,7 @@ def must_move(graph: Graph) -> int:
 
 def functions_of(graph: Graph) -> list[Node]:
     """The nodes of a graph that compute elementary functions, quotients, square roots or random words."""
-    return [node for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE or node.op in SLOW]
+    return [node for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE or node.op in LONG_INSTRUCTIONS]
 
 
 class FunctionTimes:
