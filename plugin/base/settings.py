@@ -88,6 +88,13 @@ class Settings:
             "0: never"
         },
     )
+    compile_after_end: float = field(
+        default=30.0,
+        metadata={
+            "help": "seconds for which the compiler may go on after the job's end, so that the next run finds its kernels; "
+            "0: it ends with the job"
+        },
+    )
     cuda_driver: pathlib.Path | None = field(
         default=None, metadata={"help": "file of NVIDIA's driver; default: the loader's libcuda.so.1"}
     )

@@ -302,6 +302,7 @@ class Kernels:
                     "run_id": self.run_id,
                     "last_good_step": executable.good_at_step,
                 },
+                pathlib.Path(executable.kernel.hlo) if executable.kernel and executable.kernel.hlo else None,
             )
         except OSError as error:
             bundle.delete_bundle(folder)

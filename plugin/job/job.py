@@ -103,6 +103,7 @@ class Job:
             # a service that only waits for the kernels of another one needs no processor time
             settings.compile_patience if self.world.local_rank == 0 else 0.0,
             self.run_id if self.world.local_size > 1 or self.world.is_elastic else "",
+            settings.compile_after_end,
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)

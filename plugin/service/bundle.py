@@ -2,18 +2,20 @@
 
 bundle.json   cluster, arguments, kernel's metadata, the step, and the worst element of the first output that differs
 body.pb       the cluster's FunctionDefLibrary
+body.hlo.pb   the HLO that it was lowered to for the kernel, if that still exists
 tensors.npz   the inputs, TensorFlow's results ("expected") and the kernel's ("actual")
 kernel.so     the kernel's library, for a GPU kernel.cubin, if it still exists
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from ..native.library import MismatchReport
 from .messages import Judged
 
 Array = npt.NDArray[np.generic]
+KEPT_HLO: Final = "body.hlo.pb"
 
 
 def write_bundle(
@@ -36,10 +39,12 @@ def write_bundle(
     report: MismatchReport,
     kernel_library: pathlib.Path | None,
     facts: dict[str, Any],
+    hlo: pathlib.Path | None = None,
 ) -> pathlib.Path:
     """Writes a bundle and returns its folder, which must not exist yet. Raises OSError.
 
     body: the cluster's FunctionDefLibrary, serialized. arguments: the op's inputs. facts: further entries of bundle.json.
+    hlo: the file of the HLO that the kernel was made of.
     """
     folder.mkdir(parents=True, mode=0o700)
     (folder / "body.pb").write_bytes(body)
@@ -54,6 +59,9 @@ def write_bundle(
     np.savez(folder / "tensors.npz", **tensors)
     if kernel_library is not None and kernel_library.exists():
         shutil.copy(kernel_library, folder / kernel_library.name)
+    if hlo is not None:
+        with contextlib.suppress(OSError):  # the judge lowers the body again
+            shutil.copy(hlo, folder / KEPT_HLO)
     (folder / "bundle.json").write_text(
         json.dumps(
             {
@@ -128,7 +136,8 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
     the distance by which TensorFlow's own result moves if the inputs move in their last place. The guard widens its tolerance by
     it; otherwise a sum with cancellation would fail its comparison, and be judged, in each call.
 
-    Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and the importer raise."""
+    Imports TensorFlow, which takes seconds, only if the bundle has no HLO, or to move the inputs. Raises what `read_bundle`,
+    `to_hlo.lower` and the importer raise."""
     from stitchfleet.compiler.check import judge
     from stitchfleet.compiler.check.conditioning import SLACK, largest_moves
     from stitchfleet.compiler.check.oracle import evaluate_with_bounds
@@ -138,7 +147,9 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
     from .framework import reference
 
     read = read_bundle(folder)
-    graph = import_hlo_proto(to_hlo.lower(read.body, read.arguments)).graph
+    kept = folder / KEPT_HLO
+    hlo = kept.read_bytes() if kept.exists() else to_hlo.lower(read.body, read.arguments)
+    graph = import_hlo_proto(hlo).graph
     inputs = [read.inputs[i] for i in to_hlo.kernel_inputs(read.arguments)]
     oracle = evaluate_with_bounds(graph, inputs)
     verdict = judge.judge_by(graph, oracle, read.actual, reference=read.expected)

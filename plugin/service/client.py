@@ -4,10 +4,13 @@ The service runs at a low priority. On a machine whose processors are all busy i
 busy threads per core, a twentieth of a core), and kernels would never come. If it has had so little for `patience_s` while requests
 were open, it is started again at the job's own priority: raising a running process's priority needs privileges, starting one at our
 own does not. Finished kernels are in the cache. The job's steps meanwhile are booked as disturbed, as always.
+
+If the job ends while kernels are being made, the service may go on for some seconds, so that the next run finds them.
 """
 
 from __future__ import annotations
 
+import os
 import pathlib
 import select
 import socket
@@ -43,11 +46,14 @@ class CompileClient:
         tell: Callable[[str], None],
         patience_s: float = 0.0,
         shared_by: str = "",
+        finish_s: float = 0.0,
     ) -> None:
         """cache: the kernels' folder, of at most `cache_bytes` bytes. nice: added to the service's priority (nice(2)). log: file for
         its output. tell: prints a line for people. patience_s: seconds for which the service may starve at `nice`; 0: for ever.
         shared_by: the run id, if several processes of the run on this host need the same kernels, so that one service at a time makes
-        them; else ""."""
+        them; else "". finish_s: seconds for which the service may go on after `close` to make the kernels that were asked for."""
+        self._finish_s = finish_s
+        self._finish_pipe: int | None = None
         self._shared_by = shared_by
         self._patience_s = patience_s
         self._window: tuple[float, float] | None = None
@@ -110,6 +116,7 @@ class CompileClient:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
+        asked, ask = os.pipe()
         try:
             with open(self._log, "ab") as log:
                 self._process = subprocess.Popen(
@@ -117,17 +124,24 @@ class CompileClient:
                         *(sys.executable, "-m", "stitchfleet.plugin.service.serving", "--fd", str(theirs.fileno())),
                         *("--cache", str(self._cache), "--cache-bytes", str(self._cache_bytes)),
                         *("--nice", str(self._nice)),
+                        *("--finish-fd", str(asked), "--finish-seconds", str(self._finish_s)),
                         *(("--shared-by", self._shared_by) if self._shared_by else ()),
                     ],
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), asked],
                     env=clean_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                 )
+        except OSError:
+            os.close(ask)
+            raise
         finally:
             theirs.close()
-        self._socket = ours
+            os.close(asked)
+        if self._finish_pipe is not None:
+            os.close(self._finish_pipe)
+        self._socket, self._finish_pipe = ours, ask
         threading.Thread(target=self._listen, args=(ours,), name="stitchfleet-answers", daemon=True).start()
 
     def _listen(self, connection: socket.socket) -> None:
@@ -254,9 +268,27 @@ class CompileClient:
         for _, answered in waiting:
             answered(Failed(line))
 
+    def _is_to_finish(self) -> bool:
+        """Asks the service to go on after this process's end, if there is anything for it to finish. Returns whether it was asked."""
+        wanted = sum(isinstance(request, CompileRequest) for request, _ in self._waiting.values())
+        if not wanted or not self._finish_s or self._finish_pipe is None:
+            return False
+        if self._process is None or self._process.poll() is not None:
+            return False
+        try:
+            os.write(self._finish_pipe, b"f")
+        except OSError:
+            return False
+        self._tell(
+            f"{wanted} kernels are still being made, for the next run: the compiler goes on for at most {self._finish_s:g} s"
+        )
+        return True
+
     def close(self) -> None:
-        """Ends the service. Returns within a second."""
+        """Ends the service, or leaves it to finish the kernels that were asked for, for at most `finish_s` seconds. Returns within a
+        second."""
         with self._lock:
+            goes_on = not self._closed and self._is_to_finish()
             self._closed = True
             self._waiting.clear()
             self._note_idle()
@@ -267,7 +299,10 @@ class CompileClient:
             except OSError:
                 pass
             connection.close()
-        if self._process is not None:
+        if self._finish_pipe is not None:
+            os.close(self._finish_pipe)
+            self._finish_pipe = None
+        if self._process is not None and not goes_on:
             try:
                 self._process.wait(timeout=0.2)
             except subprocess.TimeoutExpired:

@@ -4,7 +4,8 @@ compiler's crash ever happens inside the training process.
 `messages` defines requests and answers. A request seen before is answered from the cache on disk, without importing TensorFlow (3 s);
 so is one that failed, unless it might succeed another time (a compiler that was killed, a full disk). A new request is lowered,
 compiled with others in one translation unit, and its kernel is checked against the float64 oracle in a child of this process before
-any job may load it. The process runs at a low priority and ends with its trainer.
+any job may load it. The process runs at a low priority and ends with its trainer; if the trainer has ended in good order, it may make
+the kernels that were asked for, for the next run, within some seconds (`Finishing`).
 
 Ranks of one job on one host need the same kernels. Each has a service, and one of these at a time makes kernels (KernelTurn); the
 others look for them in the cache, without importing TensorFlow. A service keeps the turn until it has nothing to do; if its process
@@ -124,6 +125,25 @@ class KernelTurn:
             self._path.unlink(missing_ok=True)
             self._file.close()
             self._file = None
+
+
+class Finishing:
+    """Whether the service goes on after its trainer's end, for at most `seconds`, to make the kernels that the trainer asked for: one
+    of a few seconds would else never get any, however often it runs. The trainer asks for it by a byte in a pipe, which stays there
+    after its end and which a crash does not write."""
+
+    def __init__(self, pipe: int | None, seconds: float) -> None:
+        self.seconds = seconds
+        self._pipe = pipe
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the trainer has ended, or is about to, and asked for it."""
+        if self._pipe is None:
+            return False
+        look = select.poll()
+        look.register(self._pipe, select.POLLIN)
+        return any(seen & select.POLLIN for _, seen in look.poll(0))
 
 
 def answer_identity() -> str:
@@ -246,7 +266,7 @@ class Service:
         path = self.index.parent / "hlo" / f"{work.request.cluster}_{work.key[:8]}.pb"
         try:
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            path.write_bytes(hlo)
+            _write_at_once(path, hlo)
             return str(path)
         except OSError:
             return ""
@@ -259,11 +279,16 @@ class Service:
     def _store(self, work: Work, known: dict[str, Any]) -> None:
         path = self.index / work.key
         try:
-            fresh = path.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(known))
-            fresh.replace(path)
+            _write_at_once(path, json.dumps(known).encode())
         except OSError as error:
             print(f"cannot keep an answer in the cache: {error}", file=sys.stderr)
+
+
+def _write_at_once(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file that others may be reading. Raises OSError."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(content)
+    fresh.replace(path)
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
@@ -276,12 +301,25 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
         return Judged(False, f"the judge failed: {type(error).__name__}: {error}")
 
 
-def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turns: KernelTurn | None = None) -> None:
-    """Answers requests until the other side closes the connection. New requests are read between batches. turns: given if several
-    services get the same requests."""
+def serve(
+    connection: socket.socket,
+    cache: pathlib.Path,
+    cache_bytes: int,
+    turns: KernelTurn | None = None,
+    finishing: Finishing | None = None,
+) -> None:
+    """Answers requests until the other side closes the connection; then makes the kernels that are still wanted, if `finishing` says
+    so. New requests are read between batches. turns: given if several services get the same requests."""
+
+    def goes_on() -> bool:
+        return finishing is not None and finishing.is_wanted and (turns is None or turns.has_it)
 
     def send(number: int, answer: Answer) -> None:
-        connection.sendall(to_line(number, answer))
+        try:
+            connection.sendall(to_line(number, answer))
+        except (BrokenPipeError, ConnectionResetError):
+            if not goes_on():
+                raise
 
     service = Service(cache, cache_bytes, send)
     unread = b""
@@ -290,8 +328,13 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turn
         timeout = (0.05 if turns is None or turns.has_it else LOOK_SECONDS) if service.waiting else None
         readable, _, _ = select.select([connection], [], [], timeout)
         if readable:
-            received = connection.recv(1 << 20)
+            try:
+                received = connection.recv(1 << 20)
+            except ConnectionResetError:  # it has closed the connection with answers unread
+                received = b""
             if not received:
+                while service.waiting and goes_on():
+                    service.work_on()
                 return
             unread += received
             *lines, unread = unread.split(b"\n")
@@ -306,16 +349,16 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turn
             turns.give_back()
 
 
-def die_with_parent() -> None:
-    """Makes this process end by SIGTERM as soon as its parent has ended, however that happens.
+def die_with_parent(finishing: Finishing | None = None) -> None:
+    """Makes this process end by SIGTERM as soon as its parent has ended, however that happens, or as `finishing` says.
 
     Linux's PR_SET_PDEATHSIG does not do: it sends the signal as soon as the thread that has started this process ends (prctl(2)), and
     that may be any thread of the job.
     """
-    threading.Thread(target=_end_after, args=(os.getppid(),), name="stitchfleet-parent", daemon=True).start()
+    threading.Thread(target=_end_after, args=(os.getppid(), finishing), name="stitchfleet-parent", daemon=True).start()
 
 
-def _end_after(parent: int) -> None:
+def _end_after(parent: int, finishing: Finishing | None) -> None:
     try:
         ended = select.poll()
         ended.register(os.pidfd_open(parent), select.POLLIN)
@@ -324,6 +367,8 @@ def _end_after(parent: int) -> None:
     except (OSError, AttributeError):  # Linux before 5.3, a sandbox without pidfd_open, or a Python without it
         while os.getppid() == parent:
             time.sleep(1.0)
+    if finishing is not None and finishing.is_wanted:
+        time.sleep(finishing.seconds)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -334,16 +379,21 @@ def main() -> int:
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--cache-bytes", type=int, default=2 << 30)
     parser.add_argument("--shared-by", default="", help="the run whose processes on this host ask for the same kernels")
+    parser.add_argument("--finish-fd", type=int, help="the reading end of the pipe by which the trainer asks for that")
+    parser.add_argument(
+        "--finish-seconds", type=float, default=0.0, help="longest time to go on after the trainer's end"
+    )
     parser.add_argument("--nice", type=int, default=10, help="added to this process's priority (nice(2))")
     arguments = parser.parse_args()
-    die_with_parent()
+    finishing = Finishing(arguments.finish_fd, arguments.finish_seconds)
+    die_with_parent(finishing)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job
     step_back(arguments.nice)
     with socket.socket(fileno=arguments.fd) as connection:
         start = time.monotonic()
         try:
             turns = KernelTurn(arguments.cache, arguments.shared_by) if arguments.shared_by else None
-            serve(connection, arguments.cache, arguments.cache_bytes, turns)
+            serve(connection, arguments.cache, arguments.cache_bytes, turns, finishing)
         except (BrokenPipeError, ConnectionResetError):
             pass
         print(f"compile service ended after {time.monotonic() - start:.1f} s", file=sys.stderr)

@@ -36,8 +36,8 @@ from .prepared import Prepared
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-SOON = {"STITCHFLEET_COMPILE_NICE": "0"}
-"""Tests wait for kernels; jobs need not be spared."""
+SOON = {"STITCHFLEET_COMPILE_NICE": "0", "STITCHFLEET_COMPILE_AFTER_END": "0"}
+"""Tests wait for kernels; jobs need not be spared, and no process is left behind."""
 
 
 def keras_major() -> int:

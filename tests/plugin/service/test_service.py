@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 from stitchfleet.compiler.check import selfcheck
 from stitchfleet.compiler.ir.graph import BFLOAT16
 from stitchfleet.compiler.pipeline import cpu
+from stitchfleet.plugin.base import descendants
 from stitchfleet.plugin.graph.to_hlo import Argument
 from stitchfleet.plugin.native.library import MismatchReport
 from stitchfleet.plugin.service import bundle, messages
@@ -241,6 +245,62 @@ def test_a_judgement_says_how_far_tensorflows_own_result_is_from_the_exact_one(
     wrong = tmp_path / "wrong"
     bundle.write_bundle(wrong, "sum", request.body, request.inputs, report, None, {})
     assert not bundle.judge_bundle(wrong).right
+
+
+def test_a_bundle_with_the_kernels_hlo_is_judged_without_tensorflow(request_of: Any, tmp_path: pathlib.Path) -> None:
+    """Its import takes seconds, on a busy machine a minute, and the cluster is not stitched until then."""
+    x = np.random.default_rng(0).standard_normal((512, 8)).astype(np.float32)
+    request = request_of(without_largest, x)
+    made = compiled(tmp_path / "cache", request)
+    results = reference(request.body, request.inputs, 1)([x])
+    actual = [np.asarray(results[0])]
+    report = MismatchReport(1, 0, 7, 0, 0.0, 0.0, 0.0, [x], list(results), actual)
+    folder = tmp_path / "bundle"
+    bundle.write_bundle(folder, "norm", request.body, request.inputs, report, None, {}, pathlib.Path(made.hlo))
+    judge = f"from stitchfleet.plugin.service.bundle import judge_bundle; found = judge_bundle(pathlib.Path({str(folder)!r}))"
+    ask = f"import pathlib, sys; {judge}; print(found.right, 'tensorflow' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["True", "False"]
+    (folder / bundle.KEPT_HLO).unlink()
+    assert bundle.judge_bundle(folder).right
+
+
+TRAINER = """
+import os, pathlib, sys
+from stitchfleet.plugin.service.client import CompileClient
+from stitchfleet.plugin.service.messages import request_of
+folder, finish_s, end = pathlib.Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+client = CompileClient(folder / "cache", 1 << 30, 0, folder / "log", lambda line: print(line), finish_s=finish_s)
+client.compile(request_of((folder / "request").read_bytes())[1], lambda answer: None)
+if end == "in good order":
+    client.close()
+print(client.pid, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("finish_s", "end", "kernels"),
+    [
+        (300, "in good order", 1),
+        pytest.param(300, "in a crash", 0, marks=pytest.mark.slow),
+        pytest.param(1, "in good order", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_the_service_finishes_what_a_trainer_asked_for_before_its_end(
+    request_of: Any, tmp_path: pathlib.Path, finish_s: float, end: str, kernels: int
+) -> None:
+    """A job of a few seconds would else never get kernels, however often it runs. The service ends in any case."""
+    x = np.random.default_rng(0).standard_normal((512, 8)).astype(np.float32)
+    (tmp_path / "request").write_bytes(messages.to_line(1, request_of(without_largest, x)))
+    command = [sys.executable, "-c", TRAINER, str(tmp_path), str(finish_s), end]
+    *told, pid = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(told) == (end == "in good order")
+    deadline = time.monotonic() + 300
+    while descendants.processor_seconds(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not descendants.processor_seconds(int(pid))
+    assert len(list((tmp_path / "cache" / "kernels").glob("*/*/kernel.so"))) == kernels
 
 
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
