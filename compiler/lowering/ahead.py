@@ -1,6 +1,14 @@
-"""Vectors that are the same for all rows of a task, computed once before the rows. For x * rsqrt(variance + e) with a variance per
-channel, the reciprocal roots of all channels are computed once per task instead of once per row. A value qualifies if it depends on
-the innermost loop's variable alone, involves an op that is not cheap, and is used often enough in a task."""
+"""Slow values that are computed in vectors ahead of the loops that use them.
+
+ahead of rows    vectors that are the same for all rows of a task, computed once before the rows. For x * rsqrt(variance + e) with
+                 a variance per channel, the reciprocal roots of all channels are computed once per task instead of once per row.
+                 A value qualifies if it depends on the innermost loop's variable alone, involves an op that is not cheap, and
+                 is used often enough in a task
+ahead of a loop  values that the innermost loop only reads: for logistic(x[i]) * y[i, k], the logistic of each i would be computed
+                 by scalar instructions, which take as long as a vector's. All of a row's are computed by a loop over i first.
+                 A value qualifies if it depends on the variable of the second innermost loop, not on the innermost one's, and
+                 takes a function such as exp
+"""
 
 from __future__ import annotations
 
@@ -17,13 +25,15 @@ from ..planning.groups import LONG_INSTRUCTIONS
 from ..targets.targets import GpuTarget, Target
 from .context import Context
 from .passes import RowSplit
-from .values import Emitter
+from .values import Emitter, Scope
 
 MOST_ELEMENTS = 4096
 """Most elements of a vector: it stays in L1 beside the row."""
 MOST_VECTORS = 4
 FEWEST_USES = 4
 """If each element is used less often in a task, filling the vector does not pay."""
+FEWEST_ELEMENTS = 8
+"""Fewest iterations of a second innermost loop whose functions are computed ahead of it."""
 
 
 def _is_slow(node: Node, target: Target) -> bool:
@@ -31,21 +41,74 @@ def _is_slow(node: Node, target: Target) -> bool:
     return is_long or OPS[node.op].cost is Cost.EXPENSIVE
 
 
-class AheadOfRows:
-    """The vectors of one nest that are computed ahead of its rows."""
+class Ahead:
+    """The vectors of one nest that are computed ahead of its rows, or ahead of a loop."""
 
     def __init__(self, context: Context, emitter: Emitter) -> None:
         self._context, self._emitter = context, emitter
         self._vectors: dict[ElementRequest, str] = {}
+        self._of_loops: list[tuple[Scope, ElementRequest, str]] = []
+        """The vectors ahead of a loop: the scope that has the vector, the value, the vector's name."""
 
     def computed(self, steps: Trace, roots: tuple[ElementRequest, ...], split: RowSplit) -> Trace:
-        """The steps of a loop's body that are still needed. The values that are computed ahead of the rows have names in the emitter
+        """The steps of an innermost loop's body that are still needed. The values that are computed ahead have names in the emitter
         afterwards."""
+        if isinstance(self._context.target, GpuTarget):
+            return steps
+        steps = self._ahead_of_rows(steps, roots, split)
+        return self._ahead_of_loop(steps, roots, split) if len(split.variables) > 1 else steps
+
+    def _ahead_of_loop(self, steps: Trace, roots: tuple[ElementRequest, ...], split: RowSplit) -> Trace:
+        variable, emitter = split.variables[-2][0], self._emitter
+        if not FEWEST_ELEMENTS <= variable.extent <= MOST_ELEMENTS:
+            return steps
+        inner = split.variables[-1][0]
+        functions: dict[ElementRequest, bool] = {}  # values that the loop only reads: whether they take a function
+        for request, step in steps.steps.items():
+            if not self._is_before(request, step, inner) or any(one not in functions for one in sources(step)):
+                continue
+            is_function = isinstance(step, Apply) and (
+                OPS[self._context.graph.nodes[request.node].op].cost is Cost.EXPENSIVE and variable in request.variables
+            )
+            functions[request] = is_function or any(functions[one] for one in sources(step))
+        chosen = [request for request in _read_outside(steps, roots, functions) if variable in request.variables]
+        for request in chosen:
+            if not emitter.is_known(request):
+                read = LoadLocal(self._vector_of_loop(request, variable), Index.of_var(variable))
+                emitter.let(self._context.graph.nodes[request.node].dtype, read, len(emitter.scopes) - 2, request)
+        return _without(steps, roots, set(chosen))
+
+    def _is_before(self, request: ElementRequest, step: ElementAnswer, inner: Var) -> bool:
+        """Whether the value can be computed before the loop over `inner`, by a loop of its own."""
+        if request.guard or any(True for _ in starts_in(request)) or inner in request.variables:
+            return False
+        if isinstance(step, LoadOwn):
+            return request not in self._emitter.tiles and inner not in step.flat.variables
+        return not isinstance(step, FromIndex) or inner not in step.index.variables
+
+    def _vector_of_loop(self, request: ElementRequest, variable: Var) -> str:
+        """The vector of the value for all of `variable`, which is filled just outside of the loop over it."""
+        emitter, graph = self._emitter, self._context.graph
+        depth = len(emitter.scopes) - 3
+        scope = emitter.scopes[depth]
+        for owner, known, name in self._of_loops:
+            if owner is scope and known == request:
+                return name
+        name = emitter.fresh("ahead")
+        self._of_loops.append((scope, request, name))
+        body = emitter.within(depth, variable)
+        body.emit(trace(graph, [request], self._context.stored))
+        body.put(Assign(name, Index.of_var(variable), body.name_of(request)))
+        emitter.put(Local(name, graph.nodes[request.node].dtype, variable.extent, None), depth)
+        emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, body.pop()), depth)
+        return name
+
+    def _ahead_of_rows(self, steps: Trace, roots: tuple[ElementRequest, ...], split: RowSplit) -> Trace:
         variable, _ = split.variables[-1]
         context = self._context
         rows = context.plan.executions[context.nest.number].rows_per_task
         uses = rows * math.prod(other.extent for other, _ in split.variables[:-1])
-        if isinstance(context.target, GpuTarget) or uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
+        if uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
             return steps
         chosen = [request for request in self._outermost(steps, roots, variable) if self._vector_of(request, variable)]
         if not chosen:
@@ -66,11 +129,7 @@ class AheadOfRows:
                 continue
             own = isinstance(step, Apply) and _is_slow(graph.nodes[request.node], self._context.target)
             alone[request] = own or any(alone[one] for one in sources(step))
-        needed = set(roots)
-        for request, step in steps.steps.items():
-            if request not in alone:
-                needed.update(sources(step))
-        return [request for request, is_expensive in alone.items() if is_expensive and request in needed]
+        return _read_outside(steps, roots, alone)
 
     def _is_alone(self, request: ElementRequest, step: ElementAnswer, variable: Var) -> bool:
         if request.guard or any(True for _ in starts_in(request)):
@@ -103,6 +162,17 @@ class AheadOfRows:
             emitter.put(statement, 0)
         emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, body), 0)
         return True
+
+
+def _read_outside(
+    steps: Trace, roots: tuple[ElementRequest, ...], found: dict[ElementRequest, bool]
+) -> list[ElementRequest]:
+    """Those of `found` that are marked and that a value outside of `found` needs."""
+    needed = set(roots)
+    for request, step in steps.steps.items():
+        if request not in found:
+            needed.update(sources(step))
+    return [request for request, is_marked in found.items() if is_marked and request in needed]
 
 
 def _without(steps: Trace, roots: tuple[ElementRequest, ...], known: set[ElementRequest]) -> Trace:

@@ -35,7 +35,7 @@ from ..planning.transposes import BLOCK_ROWS, MOST_LANES, SQUARE_LANES
 from ..support.divisors import divisor_near
 from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
-from .ahead import AheadOfRows
+from .ahead import Ahead
 from .context import BufferNumbers, Context
 from .passes import (
     Member,
@@ -73,7 +73,7 @@ class RowLowering:
         self.splits: dict[int, RowSplit] = {}
         self.flushes: list[tuple[Member, str, int]] = []
         self._filling: set[int] = set()  # nodes that the current pass keeps for later passes
-        self._ahead: AheadOfRows | None = AheadOfRows(context, self.emitter)
+        self._ahead: Ahead | None = Ahead(context, self.emitter)
 
     def body(self) -> tuple[loops.Statement, ...]:
         """The task's scope, the loop over the task's rows with all passes, and the task's partial results."""

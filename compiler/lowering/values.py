@@ -74,6 +74,14 @@ class Emitter:
         other._numbers = self._numbers
         return other
 
+    def within(self, depth: int, variable: Var) -> Emitter:
+        """An emitter for another loop in the scope at `depth`, whose names it knows and adds to. The loop's scope is open."""
+        other = self.apart()
+        other.scopes = self.scopes[: depth + 1]
+        other.row_results, other.tiles, other._depth_of = self.row_results, self.tiles, self._depth_of
+        other.push(variable)
+        return other
+
     def fresh(self, prefix: str = "t") -> str:
         """A new name."""
         return f"{prefix}{next(self._numbers)}"

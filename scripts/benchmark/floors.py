@@ -4,7 +4,8 @@ A memory-intensive kernel must read each input once and write each output once. 
 bytes, by the same threads, measured in turns with the kernel. So a kernel of some KiB is compared with the first-level cache, one of
 some MiB with the last-level cache, a larger one with memory. `of floor` is the kernel's time divided by its floor. Elementary
 functions, quotients and random words take time of their own: `functions` is what a graph's take alone, each timed in the first-level
-cache (scripts/bench --functions compares them with another library). `of bound` is the kernel's time divided by the larger of both.
+cache (scripts/bench --functions compares them with another library); and what its matrix products, gathers and scatters take, each
+as a kernel of its own at its shape. `of bound` is the kernel's time divided by the larger of both.
 
 What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
@@ -67,7 +68,9 @@ LIMIT: Final = 2.0
 """A kernel whose time is more than this many times its floor is listed."""
 ALONE: Final = 4096
 """Elements of an op that is timed alone: its operands and its result lie in the first-level cache."""
-FORMAT: Final = 2
+AT_ITS_SHAPE: Final = ("dot", "gather", "scatter")
+"""Ops whose work depends on their shapes: it is more than the bytes that must be moved, and has no time per element."""
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True)
@@ -223,13 +226,14 @@ def functions_of(graph: Graph) -> list[Node]:
 
 
 class FunctionTimes:
-    """What ops take alone: each op and dtype is built and timed once, on one thread, in the first-level cache, less a copy there.
-    folder: for the kernels."""
+    """What ops take alone, on one thread: each elementary function and dtype is built and timed once, in the first-level cache, less
+    a copy there; each op of AT_ITS_SHAPE as it stands in the graph. folder: for the kernels."""
 
     def __init__(self, folder: pathlib.Path, rounds: int) -> None:
         self.cache = KernelCache(folder)
         self.rounds = rounds
         self.ns: dict[tuple[str, tuple[DType, ...], DType], float] = {}
+        self.us: dict[str, float] = {}
 
     def of(self, graph: Graph) -> float:
         """Microseconds that the graph's functions take alone on one thread."""
@@ -237,7 +241,19 @@ class FunctionTimes:
         for node in functions_of(graph):
             given = tuple(graph.nodes[operand].dtype for operand in node.operands)
             total += node.element_count * self._one(node.op, given, node.dtype)
-        return total / 1e3
+        return total / 1e3 + sum(self._at_its_shape(graph, node) for node in graph.nodes if node.op in AT_ITS_SHAPE)
+
+    def _at_its_shape(self, graph: Graph, node: Node) -> float:
+        builder = GraphBuilder("alone")
+        given = [graph.nodes[operand] for operand in node.operands]
+        operands = [
+            ops.build(builder, "parameter", shape=each.shape, dtype=each.dtype, number=number)
+            for number, each in enumerate(given)
+        ]
+        alone = builder.finish((builder.add(node.op, operands, node.shape, node.dtype, "", **node.attributes),))
+        if alone.digest not in self.us:
+            self.us[alone.digest] = self._fastest_us(alone)
+        return self.us[alone.digest]
 
     def _one(self, op: str, given: tuple[DType, ...], dtype: DType) -> float:
         key = (op, given, dtype)
@@ -251,7 +267,10 @@ class FunctionTimes:
             ops.build(builder, "parameter", shape=(ALONE,), dtype=dtype, number=number)
             for number, dtype in enumerate(given)
         ]
-        graph = builder.finish((ops.build(builder, op, operands),))
+        return self._fastest_us(builder.finish((ops.build(builder, op, operands),))) * 1e3 / ALONE
+
+    def _fastest_us(self, graph: Graph) -> float:
+        op = graph.nodes[graph.outputs[0]].op
         request = KernelRequest(op, graph)
         (outcome,) = compile_graphs([request], self.cache, check=CheckOptions(skip=True))
         if outcome.entry is None:
@@ -260,8 +279,7 @@ class FunctionTimes:
         arrays = list(map(aligned_copy, random_inputs(graph, np.random.default_rng(3), Regime.UNIT)))
         results = [aligned(kind.shape, kind.numpy) for kind in kernel.metadata.outputs]
         with Prepared(kernel, arrays, results, 1) as prepared:
-            times = kernels_us({op: prepared.call}, self.rounds, lambda _: time.thread_time_ns)
-        return times[op] * 1e3 / ALONE
+            return kernels_us({op: prepared.call}, self.rounds, lambda _: time.thread_time_ns)[op]
 
 
 def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:

@@ -592,6 +592,12 @@ template <class T> STITCH_INLINE long long stitch_clamp_index(T value, long long
   const long long index = stitch_index(value);
   return index < 0 ? 0 : index > high ? high : index;
 }
+/* The same as an int, compared in the type that the element has. */
+template <class T> STITCH_INLINE int stitch_clamp_to_int(T value, int high) {
+  typedef decltype(T() + T()) Wide;
+  const Wide index = value;
+  return index < 0 ? 0 : index > Wide(high) ? high : int(index);
+}
 STITCH_INLINE long long stitch_floor_divide(long long a, long long b) { return a / b - (a % b < 0); }
 STITCH_INLINE long long stitch_floor_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
 

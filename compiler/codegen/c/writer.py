@@ -11,7 +11,7 @@ from ...loops import loops
 from ...loops.loops import Statement
 from ...ops.c_text import REGISTER_TYPE, STORAGE_TYPE, cpp_combine, load_text, round_text, store_text
 from ...ops.table import cpp_expression
-from .text import guard_text, index_text
+from .text import guard_text, index_text, is_narrow_start
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ class Writer:
         name, value = statement.variable.name, statement.value
         if not statement.clamped:
             return f"const long long {name} = stitch_index({value});"
+        if is_narrow_start(statement.variable):
+            return f"const int {name} = stitch_clamp_to_int({value}, {statement.variable.extent - 1});"
         return f"const long long {name} = stitch_clamp_index({value}, {statement.variable.extent - 1}ll);"
 
     def _update(self, statement: loops.Update) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -28,6 +28,8 @@ no mask is known."""
 PLUS_ZERO: Final = f" + {ZERO_NAME}"
 NAN: Final = "_nan"
 """Suffix of the name of the flags beside a maximum's lanes (`forms.extremes_of`)."""
+LAST: Final = "_last"
+"""Suffix of the name of an array of values that the last iterations have computed together (`forms.last_together`)."""
 REST: Final = "_rest"
 """Suffix of the name of the accumulator that a loop's remainder has of its own (`forms.rests_of`)."""
 ROWS_OF_GROUP: Final = "(int)(group_last - group_first)"
@@ -194,6 +196,13 @@ class CpuWriter(Writer):
             yield from self._open_strips(loop, indent)
         elif isinstance(form, forms.Strips):
             yield from self._strips(loop, form, indent)
+        elif isinstance(form, forms.Whole):
+            pad = "  " * indent
+            yield pad + "{"
+            rest = yield from self._together(loop, form.together, form.rest, indent + 1)
+            yield from self._plain(replace(loop, bounds=("0", str(form.whole))), indent + 1)
+            yield from self._lanes(rest, str(form.rest), str(form.whole), indent + 1)
+            yield pad + "}"
         elif isinstance(form, forms.Drawn):
             yield from self._drawing_loop(loop, indent)
         elif isinstance(form, forms.Squares):
@@ -231,6 +240,9 @@ class CpuWriter(Writer):
         pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
         within = "0", str(loop.extent)
         yield from self._rooms(loop, pad)
+        last = loop
+        if strips.together:
+            last = yield from self._together(loop, strips.together, strips.rest, indent)
         if strips.whole or self.facts.for_many_shapes:
             yield f"{pad}for (int {base} = 0; {base} < {strips.whole}; {base} += {width}) {{"
             yield from self._prefetches(loop, pad)
@@ -242,7 +254,7 @@ class CpuWriter(Writer):
             yield pad + "}"
         if strips.rest or self.facts.for_many_shapes:
             body: list[Statement] = []
-            for each in loop.body:
+            for each in last.body:
                 if isinstance(each, loops.Combine) and each.local in strips.apart:
                     ctype = REGISTER_TYPE[each.dtype]
                     yield f"{pad}__attribute__((aligned(64))) {ctype} {each.local}{REST}[{strips.rest}];"
@@ -252,6 +264,26 @@ class CpuWriter(Writer):
             first = str(strips.whole + strips.half)
             yield from self._lanes(replace(loop, body=tuple(body)), str(strips.rest), first, indent + 1, within)
             yield pad + "}"
+
+    def _together(self, loop: Loop, count: int, rest: int, indent: int) -> Generator[str, None, Loop]:
+        """Computes the loop's last `count` iterations. Returns the loop whose iterations do with these values what the last `rest` of
+        `loop` do with theirs, if `lane` is their number."""
+        pad, lane = "  " * indent, Index.of_var(LANE)
+        used = {each.value for each in loop.body if isinstance(each, (loops.Store, loops.Assign, loops.Combine))}
+        values = {each.name: each for each in loop.body if isinstance(each, loops.Let) and each.name in used}
+        for name, let in values.items():
+            yield f"{pad}__attribute__((aligned(64))) {REGISTER_TYPE[let.dtype]} {name}{LAST}[{count}];"
+        kept = tuple(loops.Assign(name + LAST, lane, name) for name in values)
+        computed = tuple(each for each in loop.body if isinstance(each, (loops.Let, loops.LetIndex)))
+        body = replace(loop, body=(*computed, *kept))
+        yield from self._lanes(body, str(count), str(loop.extent - count), indent)
+        done: list[Statement] = []
+        for statement in loop.body:
+            if isinstance(statement, (loops.Store, loops.Assign, loops.Combine)):
+                value = statement.value
+                here = f"{value}{LAST}[{count - rest} + lane]" if value in values else value
+                done.append(replace(statement, value=here))
+        return replace(loop, body=tuple(done))
 
     def _rows_together(self, loop: Loop, indent: int) -> Iterator[str]:
         """The rows of the task that make whole groups, several at once; `{variable}_base` is where they end."""

@@ -150,3 +150,24 @@ def test_the_expensive_pass_over_a_row_asks_for_what_later_rows_read_from_memory
     assert buffer == 0
     assert index.constant * F32.size_bytes == forms.FETCHED_AHEAD
     assert passes(forms.FETCHED_ABOVE - 1).ahead is None, "a smaller tensor is in the caches"
+
+
+@given(st.integers(1, 500))
+def test_the_last_iterations_of_a_function_are_whole_vectors(extent: int) -> None:
+    k = Var("k", extent)
+    load = Let("x", F32, Load(0, F32, Index.of_var(k)))
+    exp = Let("e", F32, Compute(Node("exp", (), (), F32), (F32,), ("x",)))
+    loop = Loop(k, extent, LoopKind.SIMD, (load, exp, Store(1, F32, Index.of_var(k), "e")))
+    form = form_of(loop, SMALL)
+    if extent % 8 == 0 or extent < 8:
+        assert form == Plain()
+        return
+    assert isinstance(form, forms.Whole)
+    assert form.whole + form.rest == extent
+    assert form.whole % 8 == 0
+    assert form.rest <= form.together <= extent
+    assert form.together % 8 == 0
+    cheap = replace(loop, body=(load, Store(1, F32, Index.of_var(k), "x")))
+    assert form_of(cheap, SMALL) == Plain()
+    assert form_of(replace(loop, bounds=("first_row", "last_row")), SMALL) == Plain()
+    assert form_of(loop, replace(SMALL, for_many_shapes=True)) == Plain()

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from stitchfleet.compiler.check.judge import judge
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
+from stitchfleet.compiler.check.selfcheck import same_bits
 from stitchfleet.compiler.codegen.cpu import forms
 from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
-from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.loops import split
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
@@ -256,3 +257,88 @@ def test_random_graphs_agree_with_the_oracle(target: str) -> None:
 @pytest.mark.parametrize("part", range(5))
 def test_a_thousand_random_graphs_agree_with_the_oracle(part: int) -> None:
     assert _disagreements(collect(200, 60, 100 + part), STRESS if part % 2 else CPU) == []
+
+
+def activated(rows: int, length: int, dtype: DType = DType.F32) -> Graph:
+    """The logistic of a row with a bias, as a dense layer has it."""
+    m, shape = Maker(f"activated_{rows}_{length}_{dtype.value}"), (rows, length)
+    x, bias = m.parameter(*shape, dtype=dtype), m.parameter(length, dtype=dtype)
+    return m.done(m.op("logistic", m.op("add", x, m.spread(bias, shape, 1))))
+
+
+def test_the_last_elements_of_a_row_are_computed_together_and_each_is_stored_once() -> None:
+    """Also where the result lies over the operand: the last elements are then read before any is overwritten, though some of them
+    are computed twice."""
+    assert "_last[" in render(lower(plan_graph(activated(300, 50))), "k")
+    assert "_last[" not in render(lower(plan_graph(activated(300, 56))), "k"), "whole vectors"
+    lengths = (33, 34, 36, 37, 39, 41, 47, 50, 53, 100)
+    made = [activated(300, length, dtype) for length in lengths for dtype in (DType.F32, DType.F64, DType.BF16)]
+    made += [softmax(300, length) for length in (37, 53, 69, 87, 95, 117)]
+    assert any("_last[" in render(lower(plan_graph(graph)), "k") for graph in made[-6:])
+    for number, built in enumerate(build_all(made)):
+        assert complaint(built, Regime.SPECIAL, seed=number) is None
+        if (0, 0) not in built.metadata.aliases:
+            continue
+        inputs = random_inputs(built.graph, np.random.default_rng(number), Regime.NORMAL)
+        apart, over = (built.load().run(inputs, in_place=pairs) for pairs in ((), [(0, 0)]))
+        assert same_bits(apart[0], over[0]), built.graph.name
+
+
+def weighted_rows(rows: int, outer: int, inner: int) -> Graph:
+    """Weights of a function's values, which a sum needs too, and products of each weight with a row of its own, added up."""
+    m = Maker(f"weighted_rows_{rows}_{outer}_{inner}")
+    x, y = m.parameter(rows, outer + 1), m.parameter(rows, outer, inner)
+    weight = m.op("logistic", m.op("slice", x, start=(0, 1), limit=(rows, outer + 1), strides=(1, 1)))
+    products = m.op("multiply", m.spread(weight, (rows, outer, inner), 0, 1), y)
+    return m.done(products, m.reduce(products, 0, 1), m.reduce(weight, 0, 1))
+
+
+def test_a_function_that_an_inner_loop_only_reads_is_computed_in_vectors() -> None:
+    text = render(lower(plan_graph(weighted_rows(64, 49, 50))), "k")
+    lines = text.splitlines()
+    uses = [number for number, line in enumerate(lines) if "stitch_logistic(" in line]
+    assert uses
+    for number in uses:
+        loop = max(before for before in range(number) if "for (" in lines[before])
+        assert "#pragma omp simd" in lines[loop - 1], text
+    made = [weighted_rows(*shape) for shape in ((64, 49, 50), (40, 9, 33), (5, 100, 40), (33, 8, 64))]
+    for target in TARGETS.values():
+        for number, built in enumerate(build_all(made, target)):
+            assert complaint(built, Regime.NORMAL, seed=number) is None
+
+
+def looked_up(column: int, dtype: DType, rows: int = 1500, length: int = 8) -> Graph:
+    """The exponential of one column of a table's rows."""
+    m = Maker(f"looked_up_{dtype.value}")
+    table, indices = m.parameter(rows, length), m.parameter(1000, dtype=dtype)
+    numbers = GatherDimensions((1,), (0,), (0,), 1, (1, length))
+    found = m.op("gather", table, indices, gather=numbers)
+    wanted = m.op("slice", found, start=(0, column), limit=(1000, column + 1), strides=(1, 1))
+    return m.done(m.op("exp", m.reshape(wanted, 1000)))
+
+
+@pytest.mark.parametrize("dtype", [DType.S32, DType.S64])
+def test_a_loop_that_reads_a_column_by_index_keeps_its_vectors(dtype: DType, tmp_path: Path) -> None:
+    """g++ 12 has no vector instruction for a position in bytes of more than eight times an index."""
+    if toolchain().is_clang:
+        pytest.skip("asks gcc")
+    text = translation_unit([render(lower(plan_graph(looked_up(3, dtype))), "k")])
+    said = said_of_vectors(text, tmp_path, "-march=haswell", "-fopt-info-vec", "-fopt-info-vec-missed")
+    assert "loop vectorized" in said
+    assert "no vectype" not in said
+
+
+INDICES = (DType.S8, DType.U8, DType.S16, DType.U16, DType.S32, DType.U32, DType.S64, DType.U64)
+
+
+@pytest.mark.parametrize("rows", [3, 200, 1500])
+def test_an_index_is_clamped_in_its_own_range(rows: int) -> None:
+    """The least and the greatest number of each dtype among them, which as another type would be a valid index."""
+    for dtype, built in zip(INDICES, build_all([looked_up(3, dtype, rows) for dtype in INDICES]), strict=True):
+        limits = np.iinfo(dtype.numpy)
+        ends = [limits.min, limits.max, limits.max // 2, limits.max // 2 + 1, rows - 1, rows, 1 << 31, (1 << 32) + 1, 0]
+        indices = np.resize([end for end in ends if limits.min <= end <= limits.max], 1000).astype(dtype.numpy)
+        table = np.arange(rows * 8, dtype=np.float32).reshape(rows, 8) / np.float32(rows * 8)
+        (result,) = built.load().run([table, indices])
+        at = [min(max(int(index), 0), rows - 1) for index in indices]
+        assert np.allclose(result, np.exp(table[at, 3]), rtol=1e-6), dtype

@@ -17,7 +17,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
   last_row = last_row < rows ? last_row : rows;
   for (long long r = first_row; r < last_row; ++r) {
     const int t1 = b1[r];
-    const long long start_7841cb0fd6dc = stitch_clamp_index(t1, 7999ll);
+    const int start_7841cb0fd6dc = stitch_clamp_to_int(t1, 7999);
     #pragma omp simd
     for (int k256_1 = 0; k256_1 < 256; ++k256_1) {
       const float t2 = b2[start_7841cb0fd6dc * 256 + k256_1];

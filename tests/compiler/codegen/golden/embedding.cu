@@ -23,7 +23,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   const int last_row = first_row + 1;
   for (int r = first_row; r < last_row; ++r) {
     const int t1 = b1[r];
-    const long long start_7841cb0fd6dc = stitch_clamp_index(t1, 7999ll);
+    const int start_7841cb0fd6dc = stitch_clamp_to_int(t1, 7999);
     const int whole = aligned ? 256 : 0;
     for (int k256_1_first = thread * 4; k256_1_first < whole; k256_1_first += 256) {
       STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b2, start_7841cb0fd6dc * 256 + k256_1_first, true);

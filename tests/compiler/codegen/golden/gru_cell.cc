@@ -91,21 +91,46 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         },
         [&](int k72_1) __attribute__((always_inline)) { return b1 + (k72_1 * 36); });
     for (long long r = group_first; r < group_last; ++r) {
-      #pragma omp simd
-      for (int k36_1 = 0; k36_1 < 36; ++k36_1) {
-        const float t18 = row1[r * 72 + k36_1 - group_first * 72 + 36];
-        const float t19 = b5[k36_1 + 36];
-        const float t20 = (t18 + t19);
-        const float t21 = stitch_logistic(t20);
-        const float t22 = b4[r * 36 + k36_1];
-        const float t23 = (t21 * t22);
-        const float t24 = (-(t21));
-        const float t25 = (t24 + 0x1.0000000000000p+0f);
-        const float t26 = row7[r * 36 + k36_1 - group_first * 36];
-        const float t27 = stitch_tanh(t26);
-        const float t28 = (t25 * t27);
-        const float t29 = (t23 + t28);
-        b2[r * 36 + k36_1] = t29;
+      {
+        __attribute__((aligned(64))) float t29_last[8];
+        #pragma omp simd
+        for (int lane = 0; lane < 8; ++lane) {
+          const int k36_1 = 28 + lane;
+          const float t18 = row1[r * 72 + k36_1 - group_first * 72 + 36];
+          const float t19 = b5[k36_1 + 36];
+          const float t20 = (t18 + t19);
+          const float t21 = stitch_logistic(t20);
+          const float t22 = b4[r * 36 + k36_1];
+          const float t23 = (t21 * t22);
+          const float t24 = (-(t21));
+          const float t25 = (t24 + 0x1.0000000000000p+0f);
+          const float t26 = row7[r * 36 + k36_1 - group_first * 36];
+          const float t27 = stitch_tanh(t26);
+          const float t28 = (t25 * t27);
+          const float t29 = (t23 + t28);
+          t29_last[lane] = t29;
+        }
+        #pragma omp simd
+        for (int k36_1 = 0; k36_1 < 32; ++k36_1) {
+          const float t18 = row1[r * 72 + k36_1 - group_first * 72 + 36];
+          const float t19 = b5[k36_1 + 36];
+          const float t20 = (t18 + t19);
+          const float t21 = stitch_logistic(t20);
+          const float t22 = b4[r * 36 + k36_1];
+          const float t23 = (t21 * t22);
+          const float t24 = (-(t21));
+          const float t25 = (t24 + 0x1.0000000000000p+0f);
+          const float t26 = row7[r * 36 + k36_1 - group_first * 36];
+          const float t27 = stitch_tanh(t26);
+          const float t28 = (t25 * t27);
+          const float t29 = (t23 + t28);
+          b2[r * 36 + k36_1] = t29;
+        }
+        #pragma omp simd
+        for (int lane = 0; lane < 4; ++lane) {
+          const int k36_1 = 32 + lane;
+          b2[r * 36 + k36_1] = t29_last[4 + lane];
+        }
       }
     }
   }
