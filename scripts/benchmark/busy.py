@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import signal
@@ -30,8 +31,9 @@ STITCHED = "stitched from step"
 
 @dataclass(frozen=True)
 class Arrival:
-    """The result of one job. busy: number of busy processes. stitched_after_s: None if it was not stitched within the limit. phase:
-    at the end. load: the machine's load before.
+    """The result of one job. busy: number of busy processes. stitched_after_s: None if it was not stitched within the limit.
+    kernel_after_s: when the first checked kernel was there, to half a second; None if the job was not stitched. Both count from the
+    job's first step. phase: at the end. load: the machine's load before.
 
     charged_s: time by which the disturbed steps were longer than plain ones. compiling_s: how long the compile service was busy.
     """
@@ -39,6 +41,7 @@ class Arrival:
     busy: int
     limit_s: float
     stitched_after_s: float | None
+    kernel_after_s: float | None
     step: int | None
     phase: str
     load: float
@@ -84,8 +87,12 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
                 command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_in_front
             )
             end = time.monotonic() + limit_s
+            kernel = stitched = math.inf
             while job.poll() is None and time.monotonic() < end:
+                if kernel == math.inf and any((folder / "cache" / "kernels").glob("*/*/kernel.*")):
+                    kernel = time.monotonic()
                 if STITCHED in (folder / "out").read_text():
+                    stitched = time.monotonic()
                     break
                 time.sleep(0.5)
             os.killpg(job.pid, signal.SIGINT)  # as a terminal does
@@ -93,8 +100,10 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     main = next(program for program in summary["programs"] if program["name"] == summary["main"])
     costs = summary["overheads"]
+    after: float | None = main["stitched_after_seconds"]
     return Arrival(
-        *(busy, limit_s, main["stitched_after_seconds"], main["stitched_from_step"], str(main["phase"]), load),
+        *(busy, limit_s, after, None if after is None else max(0.0, after - (stitched - kernel))),
+        *(main["stitched_from_step"], str(main["phase"]), load),
         charged_s=costs["steps_disturbed_ms"] / 1e3,
         compiling_s=costs["compile_service_busy_ms"] / 1e3,
     )
@@ -124,7 +133,8 @@ def main(words: Sequence[str] = ()) -> int:
     native = build_library(ROOT / ".cache" / "stitchfleet", find_tensorflow(), print).parents[1]
     print(f"{arguments.workload}, all kernels new, {cores} processors, patience {arguments.patience:.0f} s")
     print(
-        f"{'busy processes':>14} {'first step to stitched':>24} {'from step':>10} {'charged':>9} {'compiling':>10}   load before"
+        f"{'busy processes':>14} {'first kernel':>13} {'first step to stitched':>24} {'from step':>10} "
+        f"{'charged':>9} {'compiling':>10}   load before"
     )
     found = []
     for busy in counts:
@@ -132,7 +142,8 @@ def main(words: Sequence[str] = ()) -> int:
         after = one.stitched_after_s
         shown = f"{after:.0f} s" if after is not None else f"not in {one.limit_s:.0f} s ({one.phase})"
         step, costs = "-" if one.step is None else one.step, f"{one.charged_s:>7.1f} s {one.compiling_s:>8.0f} s"
-        print(f"{busy:>14} {shown:>24} {step:>10} {costs}   {one.load:.1f}", flush=True)
+        kernel = "-" if one.kernel_after_s is None else f"{one.kernel_after_s:.0f} s"
+        print(f"{busy:>14} {kernel:>13} {shown:>24} {step:>10} {costs}   {one.load:.1f}", flush=True)
         found.append(asdict(one))
     if arguments.json is not None:
         arguments.json.write_text(
