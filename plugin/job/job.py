@@ -100,10 +100,10 @@ class Job:
             settings.compile_nice,
             self.records.folder / "service.log",
             self._service_says,
-            # a service that only waits for the kernels of another one needs no processor time
+            # a service that only waits for the kernels of another one needs no processor time, now or later
             settings.compile_patience if self.world.local_rank == 0 else 0.0,
             self.run_id if self.world.local_size > 1 or self.world.is_elastic else "",
-            settings.compile_after_end,
+            settings.compile_after_end if self.world.local_rank == 0 else 0.0,
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)

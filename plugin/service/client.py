@@ -279,6 +279,7 @@ class CompileClient:
             os.write(self._finish_pipe, b"f")
         except OSError:
             return False
+        self._process.returncode = 0  # nobody waits for it: no warning that it still runs
         self._tell(
             f"{wanted} kernels are still being made, for the next run: the compiler goes on for at most {self._finish_s:g} s"
         )

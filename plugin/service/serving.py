@@ -145,6 +145,10 @@ class Finishing:
         look.register(self._pipe, select.POLLIN)
         return any(seen & select.POLLIN for _, seen in look.poll(0))
 
+    def begin(self) -> None:
+        """Sees to it that the process ends in time: SIGALRM ends it, whatever it is at."""
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+
 
 def answer_identity() -> str:
     """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel, and what a
@@ -311,14 +315,11 @@ def serve(
     """Answers requests until the other side closes the connection; then makes the kernels that are still wanted, if `finishing` says
     so. New requests are read between batches. turns: given if several services get the same requests."""
 
-    def goes_on() -> bool:
-        return finishing is not None and finishing.is_wanted and (turns is None or turns.has_it)
-
     def send(number: int, answer: Answer) -> None:
         try:
             connection.sendall(to_line(number, answer))
         except (BrokenPipeError, ConnectionResetError):
-            if not goes_on():
+            if finishing is None or not finishing.is_wanted:
                 raise
 
     service = Service(cache, cache_bytes, send)
@@ -333,8 +334,9 @@ def serve(
             except ConnectionResetError:  # it has closed the connection with answers unread
                 received = b""
             if not received:
-                while service.waiting and goes_on():
-                    service.work_on()
+                if finishing is not None and finishing.is_wanted:
+                    finishing.begin()
+                    finish(service, turns)
                 return
             unread += received
             *lines, unread = unread.split(b"\n")
@@ -347,6 +349,16 @@ def serve(
             service.work_on()
         if turns is not None and not service.waiting:
             turns.give_back()
+
+
+def finish(service: Service, turns: KernelTurn | None) -> None:
+    """Makes the kernels that are still wanted, or waits until a service that has the turn has made them."""
+    while service.waiting:
+        if turns is None or turns.take(len(service.waiting)):
+            service.work_on()
+        else:
+            time.sleep(LOOK_SECONDS)
+            service.look_in_cache()
 
 
 def die_with_parent(finishing: Finishing | None = None) -> None:
@@ -368,8 +380,9 @@ def _end_after(parent: int, finishing: Finishing | None) -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
     if finishing is not None and finishing.is_wanted:
-        time.sleep(finishing.seconds)
-    os.kill(os.getpid(), signal.SIGTERM)
+        finishing.begin()
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:

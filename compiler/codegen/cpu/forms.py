@@ -262,11 +262,9 @@ class Parts:
 
 LAST_TOGETHER: Final = (8, 16, 32)
 """Numbers of last iterations that are computed together: whole vectors."""
-
-
-LONGEST_SLP: Final = 4
-"""Of strips, whose remainder has a known number of iterations, g++ computes up to so many in one vector of 16 bytes: a softmax of 82
-elements took 1.2 times as long with its last 8 together, one of 53 takes 0.98 times as long."""
+IN_ONE_VECTOR: Final = 4
+"""Of the iterations after strips, whose number g++ knows, it computes so many in one vector of 16 bytes: a softmax of 82 elements
+took 1.2 times as long with its last 8 together, one of 53 takes 0.98 times as long."""
 
 
 def last_together(loop: Loop, rest: int) -> int:
@@ -392,6 +390,6 @@ def strips_of(loop: Loop, rests: Mapping[str, int], for_many_shapes: bool = Fals
     rest = loop.extent % loop.width
     apart = frozenset(c.local for c in loop.body if isinstance(c, loops.Combine) and c.local in rests)
     taken = _half_of(loop, rest) if apart else 0
-    is_long = (rest - taken) % LAST_TOGETHER[0] > LONGEST_SLP
+    is_long = (rest - taken) % LAST_TOGETHER[0] > IN_ONE_VECTOR
     together = last_together(loop, rest - taken) if is_long and not for_many_shapes else 0
     return Strips(loop.extent - rest, taken, rest - taken, apart, together)

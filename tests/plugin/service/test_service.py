@@ -284,7 +284,7 @@ os._exit(0)
     [
         (300, "in good order", 1),
         pytest.param(300, "in a crash", 0, marks=pytest.mark.slow),
-        pytest.param(1, "in good order", 0, marks=pytest.mark.slow),
+        pytest.param(0.1, "in good order", 0, marks=pytest.mark.slow),
     ],
 )
 def test_the_service_finishes_what_a_trainer_asked_for_before_its_end(
@@ -301,6 +301,22 @@ def test_the_service_finishes_what_a_trainer_asked_for_before_its_end(
         time.sleep(0.1)
     assert not descendants.processor_seconds(int(pid))
     assert len(list((tmp_path / "cache" / "kernels").glob("*/*/kernel.so"))) == kernels
+
+
+def test_a_service_that_finishes_leaves_kernels_to_the_one_that_has_the_turn(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([["a", "b"], ["b"], []])
+    service = Service(tmp_path, 1 << 30, lambda number, found: None)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(service, "look_in_cache", lambda: setattr(service, "waiting", next(looks)))
+    monkeypatch.setattr(service, "work_on", lambda: pytest.fail("the other service makes them"))
+    service.waiting = ["a", "b"]  # type: ignore[list-item]
+    other, own = (module.KernelTurn(tmp_path, "run") for _ in range(2))
+    assert other.take(2)
+    module.finish(service, own)
+    assert not service.waiting
+    assert next(looks, None) is None
 
 
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
