@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..ir.graph import Array, DType, Graph, Node
 from ..support.sequences import zip_strict
 from .infer import GraphError
-from .table import OPS
+from .table import OPS, Cost
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -25,7 +25,8 @@ Precision: TypeAlias = Literal["native", "float64"]
 _AnyArray: TypeAlias = npt.NDArray[Any]
 
 _WORKING: Final = {DType.F16: np.dtype(np.float32), DType.BF16: np.dtype(np.float32)}
-"""f16 and bf16 are computed in float32 and rounded once per op."""
+"""f16 and bf16 are computed in float32 and rounded once per op; all elementary functions in float64, since numpy's exp of a float32
+is up to 2.5 units of the last place off."""
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "native") -> list[Array]:
@@ -46,7 +47,8 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
         if node.op == "parameter":
             result = inputs[_number(node)]
         else:
-            widened = [x.astype(working(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
+            at = _double_dtype if OPS[node.op].cost is Cost.EXPENSIVE else working
+            widened = [x.astype(at(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
             if node.op == "reduce_general":
                 result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, stored, working))
             else:
