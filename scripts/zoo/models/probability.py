@@ -37,7 +37,7 @@ elif arguments.model == "flow":
         lambda x: -tf.reduce_mean(flow.log_prob(x)),
         lambda: flow.trainable_variables,
         tf.keras.optimizers.Adam(1e-3),
-        batches(normal(2048, 32), size=512),
+        batches(normal(65_536, 32), size=512),
         arguments,
     )
 else:
