@@ -352,13 +352,18 @@ def serve(
 
 
 def finish(service: Service, turns: KernelTurn | None) -> None:
-    """Makes the kernels that are still wanted, or waits until a service that has the turn has made them."""
+    """Makes the kernels that are still wanted, or waits until a service that has the turn has made them. One service finishes at a
+    time: of many short jobs, one after the other, no more than one leaves a process behind."""
+    alone = KernelTurn(service.index.parent, "finishing")
+    if not alone.take(len(service.waiting)):
+        return
     while service.waiting:
         if turns is None or turns.take(len(service.waiting)):
             service.work_on()
         else:
             time.sleep(LOOK_SECONDS)
             service.look_in_cache()
+    alone.give_back()
 
 
 def die_with_parent(finishing: Finishing | None = None) -> None:

@@ -319,6 +319,26 @@ def test_a_service_that_finishes_leaves_kernels_to_the_one_that_has_the_turn(
     assert next(looks, None) is None
 
 
+def test_one_service_finishes_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has TensorFlow in memory, and the next job may be running."""
+    service = Service(tmp_path, 1 << 30, lambda number, found: None)
+    service.waiting = ["a"]  # type: ignore[list-item]
+    monkeypatch.setattr(service, "work_on", lambda: pytest.fail("another service finishes"))
+    other = module.KernelTurn(tmp_path, "finishing")
+    assert other.take(1)
+    module.finish(service, None)
+    other.give_back()
+
+    def work_on() -> None:
+        assert not module.KernelTurn(tmp_path, "finishing").take(1)
+        service.waiting.clear()
+
+    monkeypatch.setattr(service, "work_on", work_on)
+    module.finish(service, None)
+    assert not service.waiting
+    assert other.take(1)
+
+
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
     many = np.zeros((5000, 4), np.float32)
     request = request_of(embedding_of_floats, many, np.ones((3000, 4), np.float32))
