@@ -13,6 +13,7 @@ ahead of a loop  values that the innermost loop only reads: for logistic(x[i]) *
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..ir.graph import Node
 from ..ir.index_maps import Index, Var
@@ -63,19 +64,17 @@ class Ahead:
         if not FEWEST_ELEMENTS <= variable.extent <= MOST_ELEMENTS:
             return steps
         inner = split.variables[-1][0]
-        functions: dict[ElementRequest, bool] = {}  # values that the loop only reads: whether they take a function
-        for request, step in steps.steps.items():
-            if not self._is_before(request, step, inner) or any(one not in functions for one in sources(step)):
-                continue
-            is_function = isinstance(step, Apply) and (
-                OPS[self._context.graph.nodes[request.node].op].cost is Cost.EXPENSIVE and variable in request.variables
-            )
-            functions[request] = is_function or any(functions[one] for one in sources(step))
-        chosen = [request for request in _read_outside(steps, roots, functions) if variable in request.variables]
+        functions = _slow_ones(
+            steps,
+            roots,
+            lambda request, step: self._is_before(request, step, inner),
+            lambda request: variable in request.variables and OPS[self._node(request).op].cost is Cost.EXPENSIVE,
+        )
+        chosen = [request for request in functions if variable in request.variables]
         for request in chosen:
             if not emitter.is_known(request):
-                read = LoadLocal(self._vector_of_loop(request, variable), Index.of_var(variable))
-                emitter.let(self._context.graph.nodes[request.node].dtype, read, len(emitter.scopes) - 2, request)
+                read = LoadLocal(self._vector_of_loop(steps, request, variable), Index.of_var(variable))
+                emitter.let(self._node(request).dtype, read, len(emitter.scopes) - 2, request)
         return _without(steps, roots, set(chosen))
 
     def _is_before(self, request: ElementRequest, step: ElementAnswer, inner: Var) -> bool:
@@ -86,9 +85,12 @@ class Ahead:
             return request not in self._emitter.tiles and inner not in step.flat.variables
         return not isinstance(step, FromIndex) or inner not in step.index.variables
 
-    def _vector_of_loop(self, request: ElementRequest, variable: Var) -> str:
+    def _node(self, request: ElementRequest) -> Node:
+        return self._context.graph.nodes[request.node]
+
+    def _vector_of_loop(self, steps: Trace, request: ElementRequest, variable: Var) -> str:
         """The vector of the value for all of `variable`, which is filled just outside of the loop over it."""
-        emitter, graph = self._emitter, self._context.graph
+        emitter = self._emitter
         depth = len(emitter.scopes) - 3
         scope = emitter.scopes[depth]
         for owner, known, name in self._of_loops:
@@ -97,9 +99,9 @@ class Ahead:
         name = emitter.fresh("ahead")
         self._of_loops.append((scope, request, name))
         body = emitter.within(depth, variable)
-        body.emit(trace(graph, [request], self._context.stored))
+        body.emit(_without(steps, (request,), set()))
         body.put(Assign(name, Index.of_var(variable), body.name_of(request)))
-        emitter.put(Local(name, graph.nodes[request.node].dtype, variable.extent, None), depth)
+        emitter.put(Local(name, self._node(request).dtype, variable.extent, None), depth)
         emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, body.pop()), depth)
         return name
 
@@ -110,7 +112,13 @@ class Ahead:
         uses = rows * math.prod(other.extent for other, _ in split.variables[:-1])
         if uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
             return steps
-        chosen = [request for request in self._outermost(steps, roots, variable) if self._vector_of(request, variable)]
+        slow = _slow_ones(
+            steps,
+            roots,
+            lambda request, step: self._is_alone(request, step, variable),
+            lambda request: _is_slow(self._node(request), context.target),
+        )
+        chosen = [request for request in slow if self._vector_of(request, variable)]
         if not chosen:
             return steps
         emitter = self._emitter
@@ -119,17 +127,6 @@ class Ahead:
                 read = LoadLocal(self._vectors[request], Index.of_var(variable))
                 emitter.let(context.graph.nodes[request.node].dtype, read, len(emitter.scopes) - 1, request)
         return _without(steps, roots, set(chosen))
-
-    def _outermost(self, steps: Trace, roots: tuple[ElementRequest, ...], variable: Var) -> list[ElementRequest]:
-        """Values that depend on the variable alone, are slow to compute, and are needed by something else."""
-        graph = self._context.graph
-        alone: dict[ElementRequest, bool] = {}  # values that depend on the variable only: whether they are expensive
-        for request, step in steps.steps.items():
-            if not self._is_alone(request, step, variable) or any(one not in alone for one in sources(step)):
-                continue
-            own = isinstance(step, Apply) and _is_slow(graph.nodes[request.node], self._context.target)
-            alone[request] = own or any(alone[one] for one in sources(step))
-        return _read_outside(steps, roots, alone)
 
     def _is_alone(self, request: ElementRequest, step: ElementAnswer, variable: Var) -> bool:
         if request.guard or any(True for _ in starts_in(request)):
@@ -164,15 +161,23 @@ class Ahead:
         return True
 
 
-def _read_outside(
-    steps: Trace, roots: tuple[ElementRequest, ...], found: dict[ElementRequest, bool]
+def _slow_ones(
+    steps: Trace,
+    roots: tuple[ElementRequest, ...],
+    is_before: Callable[[ElementRequest, ElementAnswer], bool],
+    is_slow: Callable[[ElementRequest], bool],
 ) -> list[ElementRequest]:
-    """Those of `found` that are marked and that a value outside of `found` needs."""
+    """The values that can be computed before the loop, take a slow op and are needed by something else, a root or a step of the loop.
+    is_before: whether nothing but its sources keeps a value in the loop. is_slow: whether a value's own op is slow."""
+    found: dict[ElementRequest, bool] = {}  # values that can be computed before: whether they are slow
     needed = set(roots)
     for request, step in steps.steps.items():
-        if request not in found:
+        if is_before(request, step) and all(one in found for one in sources(step)):
+            own = isinstance(step, Apply) and is_slow(request)
+            found[request] = own or any(found[one] for one in sources(step))
+        else:
             needed.update(sources(step))
-    return [request for request, is_marked in found.items() if is_marked and request in needed]
+    return [request for request, slow in found.items() if slow and request in needed]
 
 
 def _without(steps: Trace, roots: tuple[ElementRequest, ...], known: set[ElementRequest]) -> Trace:

@@ -150,6 +150,9 @@ class Finishing:
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
 
 
+NEVER = Finishing(None, 0.0)
+
+
 def answer_identity() -> str:
     """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel, and what a
     kernel is compared with (framework)."""
@@ -310,7 +313,7 @@ def serve(
     cache: pathlib.Path,
     cache_bytes: int,
     turns: KernelTurn | None = None,
-    finishing: Finishing | None = None,
+    finishing: Finishing = NEVER,
 ) -> None:
     """Answers requests until the other side closes the connection; then makes the kernels that are still wanted, if `finishing` says
     so. New requests are read between batches. turns: given if several services get the same requests."""
@@ -319,7 +322,7 @@ def serve(
         try:
             connection.sendall(to_line(number, answer))
         except (BrokenPipeError, ConnectionResetError):
-            if finishing is None or not finishing.is_wanted:
+            if not finishing.is_wanted:
                 raise
 
     service = Service(cache, cache_bytes, send)
@@ -334,7 +337,7 @@ def serve(
             except ConnectionResetError:  # it has closed the connection with answers unread
                 received = b""
             if not received:
-                if finishing is not None and finishing.is_wanted:
+                if finishing.is_wanted:
                     finishing.begin()
                     finish(service, turns)
                 return
@@ -366,7 +369,7 @@ def finish(service: Service, turns: KernelTurn | None) -> None:
     alone.give_back()
 
 
-def die_with_parent(finishing: Finishing | None = None) -> None:
+def die_with_parent(finishing: Finishing = NEVER) -> None:
     """Makes this process end by SIGTERM as soon as its parent has ended, however that happens, or as `finishing` says.
 
     Linux's PR_SET_PDEATHSIG does not do: it sends the signal as soon as the thread that has started this process ends (prctl(2)), and
@@ -375,7 +378,7 @@ def die_with_parent(finishing: Finishing | None = None) -> None:
     threading.Thread(target=_end_after, args=(os.getppid(), finishing), name="stitchfleet-parent", daemon=True).start()
 
 
-def _end_after(parent: int, finishing: Finishing | None) -> None:
+def _end_after(parent: int, finishing: Finishing) -> None:
     try:
         ended = select.poll()
         ended.register(os.pidfd_open(parent), select.POLLIN)
@@ -384,7 +387,7 @@ def _end_after(parent: int, finishing: Finishing | None) -> None:
     except (OSError, AttributeError):  # Linux before 5.3, a sandbox without pidfd_open, or a Python without it
         while os.getppid() == parent:
             time.sleep(1.0)
-    if finishing is not None and finishing.is_wanted:
+    if finishing.is_wanted:
         finishing.begin()
     else:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -87,9 +87,9 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
                 command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_in_front
             )
             end = time.monotonic() + limit_s
-            kernel = stitched = math.inf
+            kernel = stitched = math.nan
             while job.poll() is None and time.monotonic() < end:
-                if kernel == math.inf and any((folder / "cache" / "kernels").glob("*/*/kernel.*")):
+                if math.isnan(kernel) and any((folder / "cache" / "kernels").glob("*/*/kernel.*")):
                     kernel = time.monotonic()
                 if STITCHED in (folder / "out").read_text():
                     stitched = time.monotonic()
@@ -101,8 +101,9 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
     main = next(program for program in summary["programs"] if program["name"] == summary["main"])
     costs = summary["overheads"]
     after: float | None = main["stitched_after_seconds"]
+    waited = stitched - kernel
     return Arrival(
-        *(busy, limit_s, after, None if after is None else max(0.0, after - (stitched - kernel))),
+        *(busy, limit_s, after, None if after is None or math.isnan(waited) else max(0.0, after - waited)),
         *(main["stitched_from_step"], str(main["phase"]), load),
         charged_s=costs["steps_disturbed_ms"] / 1e3,
         compiling_s=costs["compile_service_busy_ms"] / 1e3,
