@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -36,27 +37,33 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
     the inputs do not fit or an op is unknown.
     """
     check_inputs(graph, inputs)
-    working: Callable[[DType], np.dtype[Any]]
-    stored: Callable[[DType], np.dtype[Any]]
-    if precision == "float64":
-        working = stored = _double_dtype
-    else:
-        working, stored = _working_dtype, _own_dtype
+    dtypes = _DOUBLE if precision == "float64" else _NATIVE
 
-    def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
+    def compute(node: Node, sources: Sequence[Node], operands: Sequence[Array]) -> Array:
         if node.op == "parameter":
-            result = inputs[_number(node)]
-        else:
-            at = _double_dtype if OPS[node.op].cost is Cost.EXPENSIVE else working
-            widened = [x.astype(at(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
-            if node.op == "reduce_general":
-                result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, stored, working))
-            else:
-                result = reference_of(node)(node, sources, widened)
-        return np.asarray(result).astype(stored(node.dtype), copy=False)
+            return np.asarray(inputs[_number(node)]).astype(dtypes.stored(node.dtype), copy=False)
+        if node.op == "reduce_general":
+            widened = [x.astype(dtypes.working(s.dtype), copy=False) for s, x in zip_strict(sources, operands)]
+            result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, dtypes))
+            return np.asarray(result).astype(dtypes.stored(node.dtype), copy=False)
+        return _value(node, sources, operands, dtypes)
 
     with quiet():
         return walk(graph, compute)
+
+
+def native_value(node: Node, sources: Sequence[Node], operands: Sequence[Array]) -> Array:
+    """The value of one node, computed and rounded as `evaluate` does in `native` precision. sources: the nodes of `operands`, which
+    have their dtypes. Raises GraphError if the op has no reference."""
+    with quiet():
+        return _value(node, sources, operands, _NATIVE)
+
+
+def _value(node: Node, sources: Sequence[Node], operands: Sequence[Array], dtypes: _Dtypes) -> Array:
+    reference = reference_of(node)
+    working = _double_dtype if OPS[node.op].cost is Cost.EXPENSIVE else dtypes.working
+    widened = [x.astype(working(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
+    return np.asarray(reference(node, sources, widened)).astype(dtypes.stored(node.dtype), copy=False)
 
 
 @contextmanager
@@ -94,6 +101,18 @@ def _own_dtype(dtype: DType) -> np.dtype[Any]:
     return dtype.numpy
 
 
+@dataclass(frozen=True)
+class _Dtypes:
+    """By an IR dtype, numpy's: in which most ops are computed, and in which results are stored."""
+
+    working: Callable[[DType], np.dtype[Any]]
+    stored: Callable[[DType], np.dtype[Any]]
+
+
+_DOUBLE: Final = _Dtypes(_double_dtype, _double_dtype)
+_NATIVE: Final = _Dtypes(_working_dtype, _own_dtype)
+
+
 def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
     """The numpy reference of the node's op. Raises GraphError if the op is unknown or has none."""
     row = OPS.get(node.op)
@@ -126,20 +145,14 @@ def walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], An
 # ---- reductions with a body of their own ---------------------------------------------------------------------------
 
 
-def _run_body(
-    body: Graph,
-    values: Sequence[Array],
-    stored: Callable[[DType], np.dtype[Any]],
-    working: Callable[[DType], np.dtype[Any]],
-) -> list[Array]:
+def _run_body(body: Graph, values: Sequence[Array], dtypes: _Dtypes) -> list[Array]:
     """Applies a scalar graph to arrays, element by element. Only element-wise ops and constants are allowed in it."""
 
-    def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
+    def compute(node: Node, sources: Sequence[Node], operands: Sequence[Array]) -> Array:
         if node.op == "parameter":
             return values[_number(node)]
         check_body_op(body, node)
-        widened = [x.astype(working(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
-        return np.asarray(reference_of(node)(node, sources, widened)).astype(stored(node.dtype), copy=False)
+        return _value(node, sources, operands, dtypes)
 
     shape = np.broadcast_shapes(*(value.shape for value in values))
     return [np.broadcast_to(result, shape) for result in walk(body, compute)]

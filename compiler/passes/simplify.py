@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
 from ..ops.attributes import attribute, integers
-from ..ops.interpreter import quiet
+from ..ops.interpreter import native_value
 from ..ops.table import OPS
 from ..support.sequences import pairwise, zip_strict
 from .written_out import erf_argument
@@ -122,16 +122,8 @@ class _Rewriter:
         sources = [self.builder.nodes[operand] for operand in node.operands]
         if any(source.op != "constant" or source.element_count != 1 for source in sources):
             return None
-        values = []
-        for source in sources:
-            literal = source.attributes["literal"]
-            assert isinstance(literal, Literal)
-            wide = (
-                np.dtype(np.float32) if source.dtype.is_float and source.dtype.size_bytes == 2 else source.dtype.numpy
-            )
-            values.append(literal.value.astype(wide))
-        with quiet():
-            value = np.asarray(row.numpy(node, sources, values)).astype(node.dtype.numpy)
+        literals = [attribute(source, "literal", Literal) for source in sources]
+        value = native_value(node, sources, [literal.value for literal in literals])
         return self.make("constant", (), node, literal=Literal(value))
 
 
