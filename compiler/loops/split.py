@@ -116,7 +116,7 @@ def _size(statements: Iterable[Statement]) -> int:
     return sum(1 for _ in loops.walk(statements))
 
 
-SUBSTITUTED: Final = (*_FLAT, Loop, loops.Local, loops.Collapse, loops.Turn)
+SUBSTITUTED: Final = (*_KNOWN_IN_SERIAL, loops.Turn)
 """The statements that `substituted` knows."""
 
 

@@ -2,7 +2,7 @@
 applied one after the other, in the order of the indices.
 
     by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows
-                 overlap in part
+                 overlap in part. Updates that lie across memory are copied before, transposed (turned_rows.py)
     by owners    (on a GPU) a task has one index and a piece of the window. The first index that names a place owns it: its task alone
                  applies all updates there. A task is the work of one warp, which looks through the indices by ballots. If there are
                  many indices, two phases before have entered into a table the first and the last index that name each place

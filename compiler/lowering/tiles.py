@@ -46,7 +46,7 @@ class Tiles:
     def place(self, request: ElementRequest) -> Index | None:
         """The element's position within the row's slice of its node; None if it may be in another row's slice."""
         size = self.slice_size(request.node)
-        if size is None or request.guard:
+        if size is None:
             return None
         place = linear(request.position, self.graph.nodes[request.node].shape) - self.row * size
         if place.variables & self.row.variables or place.low < 0 or place.high >= size:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.index_maps import ZERO, Digit, Index, Var
 from ..loops import loops
-from ..loops.loops import Blocks, Let, Load, LoadLocal, Local, Loop, NestCode, Statement, Turn
+from ..loops.loops import Blocks, If, Let, Load, LoadLocal, Local, Loop, NestCode, Statement, Turn
 from ..loops.split import SUBSTITUTED, substituted
 from ..planning.transposes import (
     CACHE_LINE_ELEMENTS,
@@ -104,6 +104,8 @@ class _Turning:
         for statement in body:
             if isinstance(statement, Loop):
                 self._find(statement.body, (*around, statement))
+            elif isinstance(statement, If):
+                self._find(statement.body, around)
             elif isinstance(statement, Let) and isinstance(statement.value, Load):
                 self._look_at(statement.value, around)
 
@@ -177,7 +179,7 @@ class _Turning:
         for statement in body:
             if isinstance(statement, Loop) and id(statement) in self._of_runs:
                 yield from self._in_run(statement, known)
-            elif isinstance(statement, Loop):
+            elif isinstance(statement, (Loop, If)):
                 yield replace(statement, body=tuple(self._reading(statement.body, known)))
             elif isinstance(statement, Let) and isinstance(statement.value, Load) and not statement.value.guard:
                 yield replace(statement, value=self._instead_of(statement.value, known))

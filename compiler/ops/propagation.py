@@ -222,6 +222,11 @@ def _choose(cases: Sequence[tuple[Guard, ElementRequest]], otherwise: ElementReq
     return Choose(tuple(kept), otherwise) if kept else Forward(otherwise)
 
 
+def _within(index: Index, extent: int) -> Index:
+    """`index`, if a guard says that it is in [0, extent): the index of a dimension of extent 1 is 0."""
+    return index if extent > 1 else ZERO
+
+
 def pad(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
     """The operand's element if the position is one of the operand's, else the padding value."""
     operand = graph.nodes[node.operands[0]]
@@ -238,7 +243,7 @@ def pad(graph: Graph, node: Node, request: ElementRequest) -> ElementAnswer:
             bounds.append(Bound(off, 0, 1))
         else:
             bounds.append(Bound(shifted, 0, extent))
-        position.append(shifted)
+        position.append(_within(shifted, extent))
     guard = guard_of(bounds)
     inside = ElementRequest(node.operands[0], tuple(position), guard_of((*request.guard, *guard)))
     return _choose([(guard, inside)], ElementRequest(node.operands[1], (), request.guard))
@@ -257,7 +262,7 @@ def concatenate(graph: Graph, node: Node, request: ElementRequest) -> ElementAns
         test = guard_of([Bound(index, 0, offset + extent)])
         inside = guard_of((*request.guard, Bound(index, offset, offset + extent)))
         position = list(request.position)
-        position[dimension] = index + -offset
+        position[dimension] = _within(index + -offset, extent)
         if not any(bound.never for bound in inside[len(request.guard) :]):
             cases.append((test, ElementRequest(operand, tuple(position), inside)))
         offset += extent
@@ -300,7 +305,7 @@ def dynamic_update_slice(graph: Graph, node: Node, request: ElementRequest) -> E
     for index, start, extent, size in zip_strict(request.position, node.operands[2:], node.shape, update.shape):
         shifted = index - start_variable(ElementRequest(start, (), request.guard), extent - size + 1)
         bounds.append(Bound(shifted, 0, size))
-        position.append(shifted)
+        position.append(_within(shifted, size))
     guard = guard_of(bounds)
     inside = ElementRequest(node.operands[1], tuple(position), guard_of((*request.guard, *guard)))
     return _choose([(guard, inside)], ElementRequest(node.operands[0], request.position, request.guard))

@@ -1,7 +1,7 @@
 """How a nest is executed: its mode, its rows and tasks, and its cost. This is decided only here; lowering dispatches on it, and
 `explain` prints it.
 
-    nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
+    nest ── a scatter or a scan ─────────────────────────────> SCATTER (on a CPU with turns), OWNERS; SCAN, SCAN_LANES
          ── on a GPU, a tensor is read across memory ────────> TILED_TRANSPOSE
          ── rows are too short for a loop each ──────────────> LANES; on a CPU with copies (lanes_together) if that helps
          ── on a CPU, a tensor is read across memory ────────> SQUARES; ROWS with copies (turns) if these do not fit
@@ -87,8 +87,8 @@ class Execution:
     once; numbers_together: the number of rows whose expensive numbers are computed at once, as vectors; passes_together: the number
     of rows of which each pass is done before the next one begins (all three: lowering/row_blocks.py). busy_rows: the number of rows
     that keep a GPU busy, for its mode ROWS; if there are fewer, lowering makes rows of the iterations of a loop over the row, if it
-    can (lowering/spread.py). turns: how a CPU's mode ROWS copies what it reads across memory. lanes_together: the number of rows
-    whose elements a CPU's mode LANES copies at once, transposed (lowering/turned_lanes.py)."""
+    can (lowering/spread.py). turns: how a CPU's modes ROWS and SCATTER copy what they read across memory. lanes_together: the number
+    of rows whose elements a CPU's mode LANES copies at once, transposed (lowering/turned_lanes.py)."""
 
     mode: Mode
     rows: int
@@ -307,7 +307,9 @@ def _scatter(graph: Graph, node: Node, target: Target) -> Execution:
     if isinstance(target, GpuTarget) and work.windows_meet_whole and work.count > 1:
         cost = moved + searches(graph, node).tests * target.light_ns
         return Execution(Mode.OWNERS, work.count * work.pieces, 1, cost)
-    return Execution(Mode.SCATTER, work.pieces, 1, cost)
+    return Execution(
+        Mode.SCATTER, work.pieces, 1, cost, turns=Turns(1, None) if isinstance(target, CpuTarget) else None
+    )
 
 
 def flat_execution(rows: int, moved: int, target: Target) -> Execution:

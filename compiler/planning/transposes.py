@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..ir.graph import DType, Graph
-from ..ir.index_maps import Digit, Index, Var, unravel
+from ..ir.index_maps import Digit, Guard, Index, Var, unravel
 from ..loops.loops import shared_room
 from ..ops.propagation import Apply, ElementRequest
 from ..ops.table import OPS, Cost
@@ -105,8 +105,8 @@ def turns_of(
         inner = within(mapping.inner)
         roots = roots_of(graph, segment, mapping.point(Index.of_var(nest.row), Index.of_var(inner)))
         for request, flat in trace(graph, roots, stored).loads():
-            run = _across(flat, nest.row, inner)
-            if run is None or request.guard or graph.nodes[request.node].dtype.size_bytes != TURNED_BYTES:
+            run = _across(flat, request.guard, nest.row, inner)
+            if run is None or graph.nodes[request.node].dtype.size_bytes != TURNED_BYTES:
                 continue
             digits = [a for _, a in flat.terms if isinstance(a, Digit) and a.variable == inner]
             if _is_loop_of_squares(run, digits, inner):
@@ -213,13 +213,18 @@ def _is_loop_of_squares(run: Digit, digits: Sequence[Digit], inner: Var) -> bool
     return run.variable == inner and lanes == [run.stride] == [SQUARE_LANES] and run.extent % SQUARE_LANES == 0
 
 
-def _across(flat: Index, row: Var, inner: Var) -> Digit | None:
+def _across(flat: Index, guard: Guard, row: Var, inner: Var) -> Digit | None:
     """If the lanes of a row read a cache line each in a tensor whose neighbours are elsewhere: the neighbours' digit, of the row or
-    of the position in it."""
+    of the position in it. The lanes are the position's last digit that moves the element; what comes after it is unrolled, so that a
+    guard may test that. None if the guard tests more."""
     digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit)]
-    lanes = [(c, a) for c, a in digits if a.variable == inner and a.stride == 1]
+    last = min((a.stride for _, a in digits if a.variable == inner), default=1)
+    lanes = [(c, a) for c, a in digits if a.variable == inner and a.stride == last]
     side_by_side = [a for c, a in digits if c == 1 and (a.variable == inner or (a.variable == row and a.stride == 1))]
     if len(lanes) != 1 or len(side_by_side) != 1 or len(digits) != len(flat.terms):
+        return None
+    tested = [atom for bound in guard for _, atom in bound.index.terms]
+    if any(not isinstance(a, Digit) or a.variable != inner or a.stride * a.extent > last for a in tested):
         return None
     ((apart, lane),), (run,) = lanes, side_by_side
     is_square = min(lane.extent, run.extent) >= FEWEST_TURNED

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.codegen.cpu.kernel_text import render
-from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.loops.loops import Turn, walk
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.plan import plan_graph
@@ -68,18 +68,37 @@ def of_all_sizes(shape: tuple[int, ...], permutation: tuple[int, ...]) -> Graph:
     return m.done(m.reduce(m.op("add", chosen, m.parameter(*m.shape(chosen))), 2))
 
 
+def gathered_columns_gradient(rows: int, columns: int) -> Graph:
+    """The gradient of a gather of columns: TensorFlow turns it so that columns are rows, adds them up and turns the sums back. Two
+    results made of it are stacked and added up over rows."""
+    m = Maker(f"columns_{rows}x{columns}")
+    shape = (rows, columns)
+    update = m.op("add", m.parameter(*shape), m.parameter(*shape))
+    base, places = m.constant(0.0, (columns, rows)), m.parameter(columns, dtype=DType.S32)
+    turned = m.op("transpose", update, permutation=(1, 0))
+    summed = m.op("scatter", base, places, turned, scatter=GatherDimensions((1,), (0,), (0,), 1), kind="sum")
+    back = m.op("transpose", summed, permutation=(1, 0))
+    weight = m.parameter(*shape)
+    two = [m.reshape(m.op(op, weight, back), *shape, 1) for op in ("multiply", "subtract")]
+    stacked = m.reshape(m.op("concatenate", *two, dimension=2), rows, 2 * columns)
+    return m.done(stacked, m.reduce(stacked, 0))
+
+
 GRAPHS = [
-    graph
-    for shape in SHAPES
-    for permutation in PERMUTATIONS
-    for graph in (
-        *(reduced(shape, permutation, axis) for axis in range(3)),
-        reduced(shape, permutation, 2, DType.S32),
-        reduced(shape, permutation, 1, DType.F64),
-        normalized(shape, permutation),
-        transposed_result(shape, permutation),
-        of_all_sizes(shape, permutation),
-    )
+    *(gathered_columns_gradient(*shape) for shape in ((512, 32), (1024, 64), (300, 24), (40, 17), (64, 6))),
+    *(
+        graph
+        for shape in SHAPES
+        for permutation in PERMUTATIONS
+        for graph in (
+            *(reduced(shape, permutation, axis) for axis in range(3)),
+            reduced(shape, permutation, 2, DType.S32),
+            reduced(shape, permutation, 1, DType.F64),
+            normalized(shape, permutation),
+            transposed_result(shape, permutation),
+            of_all_sizes(shape, permutation),
+        )
+    ),
 ]
 
 
@@ -116,6 +135,20 @@ def test_neighbours_in_a_row_are_copied_in_blocks_that_fit_the_first_cache() -> 
     assert (turn.down, turn.along, turn.stride) == (8, 576, 64)
     (turn,) = _turns(reduced((16, 24, 64), (0, 2, 1), 1))
     assert (turn.down, turn.along, turn.stride) == (64, 24, 64)
+
+
+def test_a_scatter_copies_updates_that_lie_across_memory() -> None:
+    """Before its loop over the indices; in blocks of indices if the window is too long. Where the sums are turned back, the two
+    results of a stack are read so too, although each is read under a guard."""
+    graph = gathered_columns_gradient(512, 32)
+    of_update, of_sums = _turns(graph)
+    text = render(lower(plan_graph(graph)), "k")
+    assert f"= {of_update.local}[b * 256 + w]" in text
+    assert f"= {of_sums.local}[" in text
+    assert (of_update.down, of_update.along, of_update.stride) == (32, 256, 32)
+    assert (of_sums.down, of_sums.along, of_sums.stride) == (None, 32, 512)
+    of_update, _ = _turns(gathered_columns_gradient(1024, 64))
+    assert (of_update.down, of_update.along, of_update.stride) == (32, 256, 64)
 
 
 def test_only_elements_of_four_bytes_are_turned() -> None:

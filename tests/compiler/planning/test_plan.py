@@ -103,6 +103,18 @@ def test_batch_norm_passes_over_its_input_three_times() -> None:
     assert intermediates(plan) < 50_000
 
 
+def test_what_a_row_keeps_is_read_in_a_concatenation_too() -> None:
+    """A softmax over time, which is also a column beside the features (attention's scores in a recommender)."""
+    m = Maker("scores_beside_features")
+    scores, features = m.parameter(64, 50), m.parameter(64, 50, 36)
+    power = m.op("exp", m.op("subtract", scores, m.spread(m.reduce(scores, 1, kind="max"), (64, 50), 0)))
+    softmax = m.op("divide", power, m.spread(m.reduce(power, 1), (64, 50), 0))
+    joined = m.op("concatenate", features, m.reshape(softmax, 64, 50, 1), dimension=2)
+    plan = plan_graph(m.done(softmax, m.op("transpose", joined, permutation=(1, 0, 2))))
+    assert len(plan.nests) == 1
+    assert str(lower(plan)).count("exp(") == 1
+
+
 def test_a_norm_along_a_middle_dimension_reads_its_input_in_one_nest() -> None:
     """Of what a row's later passes read often, a vector is kept if it takes a long instruction, and computed again if it is light."""
     plan = plan_graph(middle_norm(32, 128, 256))
