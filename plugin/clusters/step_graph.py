@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from stitchfleet.compiler.support.whole_files import write_whole
+
 FORMAT = 1
 CLUSTER, PRODUCT_BLOCK, STAYED = "cluster", "product", "stayed"
 
@@ -60,9 +62,7 @@ class StepGraph:
             "blocks": [asdict(block) for block in self.blocks],
             "edges": self.edges,
         }
-        fresh = path.with_name(path.name + ".part")
-        fresh.write_text(json.dumps(document, separators=(",", ":")) + "\n")
-        fresh.replace(path)
+        write_whole(path, json.dumps(document, separators=(",", ":")) + "\n")
 
 
 def joined(graphs: Mapping[str, StepGraph]) -> StepGraph:

@@ -17,13 +17,15 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from stitchfleet.compiler.support.whole_files import write_whole
+
 OTHERS = "other_processes"
 
 
 def write(path: pathlib.Path, summary: Mapping[str, Any]) -> None:
     """Writes this process's summary, atomically. path: FILE, the run's document. Raises OSError."""
     own = path.with_name(f"{path.name}.{os.getpid()}")
-    _write_whole(own, summary)
+    _write(own, summary)
     with contextlib.suppress(FileExistsError):  # without `stitchfleet run` FILE is the first process's
         os.link(own, path)
 
@@ -68,7 +70,7 @@ def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_document(path: pathlib.Path, ordered: Sequence[Mapping[str, Any]]) -> bool:
     """Writes the document of one or more summaries; the first is the main one. Returns False if the file cannot be written."""
     try:
-        _write_whole(path, {**ordered[0], OTHERS: list(ordered[1:])})
+        _write(path, {**ordered[0], OTHERS: list(ordered[1:])})
     except OSError:
         return False
     return True
@@ -79,11 +81,8 @@ def rank_of(summary: Mapping[str, Any]) -> int:
     return int(summary.get("rank", 0))
 
 
-def _write_whole(path: pathlib.Path, document: Mapping[str, Any]) -> None:
-    """Writes a file atomically. Raises OSError."""
-    fresh = path.with_name(path.name + ".part")
-    fresh.write_text(json.dumps(document, indent=2) + "\n")
-    fresh.replace(path)
+def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps(document, indent=2) + "\n")
 
 
 def _training_ms(summary: Mapping[str, Any]) -> float:

@@ -151,7 +151,7 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
             lines.append(f"    and {len(ordered) - MOST_LISTED} more kinds (in the summary file)")
     lines += [f"  {line}" for line in loop_lines(summary)]
     lines += [f"  reverted: {line}" for line in summary["reverts"]]
-    lines += [f"  suspected: {line}" for line in summary.get("suspicions", [])]
+    lines += [f"  differed: {line}" for line in summary.get("suspicions", [])]
     if summary["records"]["lost"]:
         lines.append(f"  {summary['records']['lost']} records were lost")
     return lines

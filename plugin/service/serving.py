@@ -40,6 +40,7 @@ from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
 from stitchfleet.compiler.kernel.metadata import KernelError, KernelMetadata
 from stitchfleet.compiler.pipeline import backend
 from stitchfleet.compiler.pipeline.backends import backend_for
+from stitchfleet.compiler.support.whole_files import write_whole
 from stitchfleet.telemetry.pod.background import step_back
 
 from ..graph import to_hlo
@@ -273,7 +274,7 @@ class Service:
         path = self.index.parent / "hlo" / f"{work.request.cluster}_{work.key[:8]}.pb"
         try:
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            _write_at_once(path, hlo)
+            write_whole(path, hlo)
             return str(path)
         except OSError:
             return ""
@@ -286,16 +287,9 @@ class Service:
     def _store(self, work: Work, known: dict[str, Any]) -> None:
         path = self.index / work.key
         try:
-            _write_at_once(path, json.dumps(known).encode())
+            write_whole(path, json.dumps(known))
         except OSError as error:
             print(f"cannot keep an answer in the cache: {error}", file=sys.stderr)
-
-
-def _write_at_once(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that others may be reading. Raises OSError."""
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:

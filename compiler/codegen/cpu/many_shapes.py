@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import struct
 from collections.abc import Iterable
@@ -36,6 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from ...support.whole_files import write_whole
 from .body import CAPACITY
 from .kernel_text import PARAMETERS
 
@@ -262,14 +262,11 @@ class Families:
             return ShapeFamily()
 
     def save(self, key: str, family: ShapeFamily) -> None:
-        """Stores a family by one rename. If two processes write at once, the later one wins, and what the other learned is learned
-        again."""
+        """Stores a family. If two processes write at once, the later one wins, and what the other learned is learned again."""
         path = self._folder / key[:2] / key
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fresh = path.with_name(f".{key}-{os.getpid()}")
-            fresh.write_text(json.dumps(family.__dict__))
-            fresh.replace(path)
+            write_whole(path, json.dumps(family.__dict__))
         except OSError:
             pass
 
