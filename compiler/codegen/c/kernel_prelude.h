@@ -142,6 +142,66 @@ template <class V, class Combine> STITCH_INLINE auto stitch_fold16(V v, Combine 
 }
 #endif
 
+/* stitch_widen_*: to[i] = from[i] for i in [0, count), small elements as ints or floats; stitch_narrow_*: the other way (codegen/cpu/
+ * narrow.py). Of __builtin_convertvector g++ 12 makes code element by element. */
+#ifndef STITCH_CUDA
+#if defined(STITCH_SHUFFLES) && defined(__AVX2__) && defined(__F16C__)
+#ifdef __AVX512F__
+#define STITCH_WIDENED(count) ((count) >= 16 ? 16 : (count) >= 8 ? 8 : 4)
+#else
+#define STITCH_WIDENED(count) ((count) >= 8 ? 8 : 4)
+#endif
+/* g++ keeps fewer values in registers beside an asm that writes memory: stitch_narrow's makes a vector. */
+template <int bytes> struct StitchBytes { typedef unsigned char Vector __attribute__((vector_size(bytes < 16 ? 16 : bytes), may_alias)); };
+#define STITCH_WIDEN(name, Wide, Small, text)                                                                  \
+  template <int count> STITCH_INLINE void stitch_widen_##name(Wide* to, const Small* from) {                   \
+    constexpr int lanes = STITCH_WIDENED(count);                                                               \
+    if constexpr (count >= lanes) {                                                                            \
+      typename StitchLanes<Wide, lanes>::Vector wide;                                                          \
+      __asm__(text : "=v"(wide) : "m"(*(const Small(*)[lanes])from));                                          \
+      __builtin_memcpy(to, &wide, sizeof wide);                                                                \
+      stitch_widen_##name<count - lanes>(to + lanes, from + lanes);                                            \
+    } else {                                                                                                   \
+      for (int i = 0; i < count; ++i) to[i] = stitch_from_##name(from[i]);                                     \
+    }                                                                                                          \
+  }
+#else
+#define STITCH_WIDEN(name, Wide, Small, text)                                                                  \
+  template <int count> STITCH_INLINE void stitch_widen_##name(Wide* to, const Small* from) {                   \
+    for (int i = 0; i < count; ++i) to[i] = stitch_from_##name(from[i]);                                       \
+  }
+#endif
+#if defined(STITCH_WIDENED) && defined(__AVX512VL__)
+#define STITCH_NARROW(name, Small, Wide, text)                                                                 \
+  template <int count> STITCH_INLINE void stitch_narrow_##name(Small* to, const Wide* from) {                  \
+    constexpr int lanes = STITCH_WIDENED(count);                                                               \
+    if constexpr (count >= lanes) {                                                                            \
+      typename StitchLanes<Wide, lanes>::Vector wide;                                                          \
+      typename StitchBytes<lanes * sizeof(Small)>::Vector small;                                               \
+      __builtin_memcpy(&wide, from, sizeof wide);                                                              \
+      __asm__(text : "=v"(small), "+v"(wide));                                                                 \
+      __builtin_memcpy(to, &small, lanes * sizeof(Small));                                                     \
+      stitch_narrow_##name<count - lanes>(to + lanes, from + lanes);                                           \
+    } else {                                                                                                   \
+      for (int i = 0; i < count; ++i) to[i] = stitch_to_##name(from[i]);                                       \
+    }                                                                                                          \
+  }
+#else
+#define STITCH_NARROW(name, Small, Wide, text)                                                                 \
+  template <int count> STITCH_INLINE void stitch_narrow_##name(Small* to, const Wide* from) {                  \
+    for (int i = 0; i < count; ++i) to[i] = stitch_to_##name(from[i]);                                         \
+  }
+#endif
+STITCH_INLINE int stitch_from_pred(unsigned char value) { return value != 0; }
+STITCH_INLINE unsigned char stitch_to_pred(int value) { return (unsigned char)value; }
+STITCH_WIDEN(pred, int, unsigned char, "vpmovzxbd %1, %0")
+STITCH_WIDEN(bf16, float, StitchHalfBits, "vpmovzxwd %1, %0\n\tvpslld $16, %0, %0")
+STITCH_WIDEN(f16, float, StitchHalfBits, "vcvtph2ps %1, %0")
+STITCH_NARROW(pred, unsigned char, int, "vpmovdb %1, %0")
+STITCH_NARROW(bf16, StitchHalfBits, float, "vpsrld $16, %1, %1\n\tvpmovdw %1, %0")
+STITCH_NARROW(f16, StitchHalfBits, float, "vcvtps2ph $0, %1, %0")
+#endif
+
 /* Folds the `lanes` elements of `lane` (a power of two) into one. `lane` is aligned to 64 bytes and may be overwritten. Floats are
  * folded as vectors, integers if `of_vectors`: most of their `combine` are texts with casts, which cannot be applied to vectors. */
 template <int lanes, bool of_vectors = false, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {

@@ -14,7 +14,7 @@ from ...ops.c_text import REGISTER_TYPE, STORAGE_TYPE, cpp_combine, literal_text
 from ...ops.reference import reduce_identity
 from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
-from . import forms
+from . import forms, narrow
 from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_ADDED_AT_ONCE, SQUARE, Ahead, Draw, Facts, Squares, Strips
 from .masks import without_conditions
 
@@ -200,13 +200,15 @@ class CpuWriter(Writer):
             pad = "  " * indent
             yield pad + "{"
             rest = yield from self._together(loop, form.together, form.rest, indent + 1)
-            yield from self._plain(replace(loop, bounds=("0", str(form.whole))), indent + 1)
+            yield from self._first(loop, form.whole, indent + 1)
             yield from self._lanes(rest, str(form.rest), str(form.whole), indent + 1)
             yield pad + "}"
         elif isinstance(form, forms.Drawn):
             yield from self._drawing_loop(loop, indent)
         elif isinstance(form, forms.Squares):
             yield from self._squares(loop, form, indent)
+        elif isinstance(form, forms.Narrowed):
+            yield from self._first(loop, loop.extent, indent)
         else:
             inside = replace(self, ahead=form.ahead or self.ahead)
             if form.rows_together:
@@ -222,6 +224,21 @@ class CpuWriter(Writer):
         yield f"{pad}for ({variable_type(loop)} {name} = {first}; {name} < {last}; ++{name}) {{"
         yield from self.body(loop.body, indent + 1)
         yield pad + "}"
+
+    def _first(self, loop: Loop, count: int, indent: int) -> Iterator[str]:
+        """The first `count` iterations of a vector loop."""
+        pad, base = "  " * indent, f"{loop.variable.name}_base"
+        plain, rest = narrow.whole_of(replace(loop, extent=count)), count % narrow.AT_ONCE
+        if plain:
+            yield from self._plain(replace(loop, bounds=("0", str(plain))), indent)
+        if plain + narrow.AT_ONCE <= count:
+            yield f"{pad}for (int {base} = {plain}; {base} < {count - rest}; {base} += {narrow.AT_ONCE}) {{"
+            yield from self._lanes(loop, str(narrow.AT_ONCE), base, indent + 1)
+            yield pad + "}"
+        if plain < count and rest:
+            yield pad + "{"
+            yield from self._lanes(loop, str(rest), str(count - rest), indent + 1)
+            yield pad + "}"
 
     def _open_strips(self, loop: Loop, indent: int) -> Iterator[str]:
         pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
@@ -432,6 +449,9 @@ class CpuWriter(Writer):
             condition, some = "if (drawn == 0) ", f"{left} < {DRAWN_AT_ONCE} ? {left} : {DRAWN_AT_ONCE}"
         for name, draw in draws.items():
             yield from self._draw(name, draw, loop, some, base, pad, condition)
+        is_known = not self.facts.for_many_shapes or count == str(loop.width)
+        small = narrow.narrow_of(loop, count, bool(draws)) if is_known else None
+        yield from (pad + line for line in (small.before(loop, count, base) if small else ()))
         yield pad + "#pragma omp simd"
         yield f"{pad}for (int lane = 0; lane < {count}; ++lane) {{"
         yield f"{pad}  const {ctype} {loop.variable.name} = {base} + lane;"
@@ -439,8 +459,9 @@ class CpuWriter(Writer):
             if isinstance(statement, loops.Let) and statement.name in draws:
                 word = loops.LoadLocal(f"{statement.name}_words", place)
                 statement = replace(statement, value=word)
-            yield from self.statement(statement, indent + 1)
+            yield from self.statement(small.inside(statement, Index.of_var(LANE)) if small else statement, indent + 1)
         yield pad + "}"
+        yield from (pad + line for line in (small.after(loop, count, base) if small else ()))
 
     def _drawing_loop(self, loop: Loop, indent: int) -> Iterator[str]:
         """A SIMD loop in blocks; before each block its random words are drawn."""

@@ -19,6 +19,7 @@ from ...loops.split import split_at_guards
 from ...ops.c_text import REGISTER_TYPE
 from ...ops.table import OPS, Cost
 from ...planning.transposes import BLOCK_ROWS, MOST_LANES
+from .narrow import whole_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -313,6 +314,11 @@ class Scanned:
 
 
 @dataclass(frozen=True)
+class Narrowed:
+    """A vector loop over few elements, some of them small: what is no whole vector of these goes in strips (narrow.py)."""
+
+
+@dataclass(frozen=True)
 class Drawn:
     """In blocks; before each block its random words are drawn."""
 
@@ -339,7 +345,7 @@ class Plain:
     ahead: Ahead | None = None
 
 
-Form: TypeAlias = "Parts | Strips | Whole | OpenStrips | Scanned | Drawn | Squares | Plain"
+Form: TypeAlias = "Parts | Strips | Whole | Narrowed | OpenStrips | Scanned | Drawn | Squares | Plain"
 
 
 @dataclass(frozen=True)
@@ -380,6 +386,8 @@ def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyTyp
         rest = loop.extent % LAST_TOGETHER[1 if loop.extent > LAST_TOGETHER[1] else 0]
         if together := last_together(loop, rest):
             return Whole(loop.extent - rest, rest, together)
+        if whole_of(loop) < loop.extent:
+            return Narrowed()
     if loop.bounds in OVER_ROWS and loop.kind is LoopKind.SERIAL:
         return Plain(loop.bounds == OVER_ROWS[0] and _adds_rows(loop), _ahead(loop, facts.sizes))
     return Plain()
