@@ -8,8 +8,8 @@ small again after it (kernel_prelude.h, stitch_widen_pred and so on):
               t1 = b0[k + lane] != 0                      for lane in [0, 16) simd:
               ...                                           t1 = t1_wide[lane]
               b2[k + lane] = bf16(t9)                       ...
-                                                            b2_wide[lane] = t9
-                                                          narrow 16: b2 + k = b2_wide
+                                                            stored0_wide[lane] = t9
+                                                          narrow 16: b2 + k = stored0_wide
 
 A loop over whole vectors of the smallest elements stays as it is. So does one that only makes small elements of large ones, and one
 that reads elements which lie apart: to gather vectors of them takes longer than vectors save.
@@ -46,16 +46,18 @@ _WIDE: Final = {DType.PRED: "int", DType.BF16: "float", DType.F16: "float"}
 
 @dataclass(frozen=True)
 class Narrow:
-    """What a loop reads and writes of small elements that are neighbours: loads by the names of their values, and the stores."""
+    """What a loop reads and writes of small elements that are neighbours: loads by the names of their values, and stores by the names
+    of the arrays that hold their values."""
 
     loads: dict[str, Load]
-    stores: tuple[Store, ...]
+    stores: dict[str, Store]
 
     def whole(self, draws: bool = False) -> int:
         """A loop over a multiple of so many elements stays as it is. draws: whether it draws random words."""
         of_loads = [_WHOLE[load.dtype] for load in self.loads.values()]
         of_stores = [
-            _WHOLE_OF_WORDS if draws and store.dtype is DType.PRED else _WHOLE[store.dtype] for store in self.stores
+            _WHOLE_OF_WORDS if draws and store.dtype is DType.PRED else _WHOLE[store.dtype]
+            for store in self.stores.values()
         ]
         return max([*of_loads, *of_stores], default=1)
 
@@ -64,21 +66,20 @@ class Narrow:
         for name, load in self.loads.items():
             yield f"__attribute__((aligned(64))) {_WIDE[load.dtype]} {name}_wide[{count}];"
             yield f"stitch_widen_{load.dtype.value}<{count}>({name}_wide, {_first(loop, load, base)});"
-        for store in self.stores:
-            yield f"__attribute__((aligned(64))) {_WIDE[store.dtype]} {_wide(store)}[{count}];"
+        for name, store in self.stores.items():
+            yield f"__attribute__((aligned(64))) {_WIDE[store.dtype]} {name}[{count}];"
 
     def inside(self, statement: Statement, lane: Index) -> Statement:
         """What stands for a statement of the loop, if `lane` counts its iterations."""
         if isinstance(statement, Let) and statement.name in self.loads:
             return replace(statement, value=LoadLocal(f"{statement.name}_wide", lane))
-        if isinstance(statement, Store) and statement in self.stores:
-            return Assign(_wide(statement), lane, statement.value)
-        return statement
+        name = next((name for name, store in self.stores.items() if store == statement), None)
+        return statement if name is None else Assign(name, lane, self.stores[name].value)
 
     def after(self, loop: Loop, count: str, base: str) -> Iterator[str]:
         """The lines after them."""
-        for store in self.stores:
-            yield f"stitch_narrow_{store.dtype.value}<{count}>({_first(loop, store, base)}, {_wide(store)});"
+        for name, store in self.stores.items():
+            yield f"stitch_narrow_{store.dtype.value}<{count}>({_first(loop, store, base)}, {name});"
 
 
 def whole_of(loop: Loop) -> int:
@@ -102,7 +103,7 @@ def narrow_of(loop: Loop, count: str, draws: bool = False) -> Narrow | None:
         return None
     narrow = Narrow(
         {name: load for name, load in loads.items() if _is_narrow(loop, load) and not load.guard},
-        tuple(store for store in stores if _is_narrow(loop, store)),
+        {f"stored{number}_wide": store for number, store in enumerate(stores) if _is_narrow(loop, store)},
     )
     is_small_alone = not narrow.loads and len(narrow.stores) == len(results)
     return narrow if int(count) % narrow.whole(draws) and not is_small_alone else None
@@ -124,7 +125,3 @@ def _is_narrow(loop: Loop, access: Load | Store) -> bool:
 
 def _first(loop: Loop, access: Load | Store, base: str) -> str:
     return f"b{access.buffer} + ({index_text(_rest(loop, access))} + {base})"
-
-
-def _wide(store: Store) -> str:
-    return f"b{store.buffer}_wide"
