@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKLOAD = "session_v1"
 MOST = 8
 LIMIT_S = 420.0
+LAST_WORDS_S = 60.0
+"""How long a job may take to end: it writes its summary."""
 STITCHED = "stitched from step"
 
 
@@ -68,6 +70,23 @@ def _in_front() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@contextmanager
+def _stopped(job: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A context after which the job has ended, with its process group. It is stopped as a terminal does it, and killed if it has not
+    ended after LAST_WORDS_S."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGINT)
+        try:
+            job.wait(LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+
+
 def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
     """Runs the job beside `busy` processes until it is stitched, for at most `limit_s` seconds. patience_s: the job's
     STITCHFLEET_COMPILE_PATIENCE. native: the folder of the built op, which is used again."""
@@ -86,17 +105,16 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
             job = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_in_front
             )
-            end = time.monotonic() + limit_s
             kernel = stitched = math.nan
-            while job.poll() is None and time.monotonic() < end:
-                if math.isnan(kernel) and any((folder / "cache" / "kernels").glob("*/*/kernel.*")):
-                    kernel = time.monotonic()
-                if STITCHED in (folder / "out").read_text():
-                    stitched = time.monotonic()
-                    break
-                time.sleep(0.5)
-            os.killpg(job.pid, signal.SIGINT)  # as a terminal does
-        job.wait()
+            with _stopped(job):
+                end = time.monotonic() + limit_s
+                while job.poll() is None and time.monotonic() < end:
+                    if math.isnan(kernel) and any((folder / "cache" / "kernels").glob("*/*/kernel.*")):
+                        kernel = time.monotonic()
+                    if STITCHED in (folder / "out").read_text():
+                        stitched = time.monotonic()
+                        break
+                    time.sleep(0.5)
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     main = next(program for program in summary["programs"] if program["name"] == summary["main"])
     costs = summary["overheads"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -23,6 +26,27 @@ def test_busy_processes_are_busy_and_end() -> None:
         while any(processor_seconds(process).get(process, 0.0) < 0.05 for process in beside):
             time.sleep(0.05)
     assert beside.isdisjoint(processor_seconds(os.getpid()))
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+def test_an_interrupted_measurement_leaves_no_job(monkeypatch: pytest.MonkeyPatch, is_stubborn: bool) -> None:
+    monkeypatch.setattr(busy, "LAST_WORDS_S", 1.0)
+    text = "import signal, time; " + "signal.signal(signal.SIGINT, signal.SIG_IGN); " * is_stubborn
+    text += "print('ready', flush=True); time.sleep(600)"
+    job = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, preexec_fn=busy._in_front)
+    assert job.stdout is not None
+    with job.stdout as out:
+        assert out.readline() == b"ready\n"
+    with pytest.raises(KeyboardInterrupt), busy._stopped(job):
+        raise KeyboardInterrupt
+    assert job.returncode == -(signal.SIGKILL if is_stubborn else signal.SIGINT)
+
+
+def test_a_job_that_has_ended_is_not_stopped() -> None:
+    job = subprocess.Popen([sys.executable, "-c", ""], preexec_fn=busy._in_front)
+    with busy._stopped(job):
+        assert job.wait() == 0
+    assert job.returncode == 0
 
 
 def test_the_table_says_where_a_job_was_not_stitched(
