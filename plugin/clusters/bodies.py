@@ -1,14 +1,14 @@
 """A cluster's members as a FunctionDef: the fallback that a Stitch op carries, and the body that is compiled.
 
 For most clusters the two are the same. They differ if a cluster has variables, random numbers, demands, operators with a rule for
-rare data, or operators that TensorFlow has fused (fused.py):
+rare data, resizes of images, or operators that TensorFlow has fused (fused.py):
 
     fallback   the job's own operators, on the variables' handles, with the control edges between them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
                the last value of each written variable is an additional result. Random numbers are made from the words of their
                stream as TensorFlow's CPU kernel makes them. The last result says whether the operators' demands on their operands'
                values are met (demands.py). Operators whose result on rare data differs in XLA are written in other operators
-               (rare_data.py). XLA and the compiler see only this function
+               (rare_data.py), and so are resizes of images (resizes.py). XLA and the compiler see only this function
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..graph import fused, pooling
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from ..graph.tf_ops import RANDOM_UNIFORM, UNIFORM_BITS
-from . import addends, rare_data
+from . import addends, rare_data, resizes
 from .demands import GATHERS, add_demand, add_zeros, batch_dims, both
 
 FUNCTION = "stitchfleet_body"
@@ -141,6 +141,10 @@ class BodyBuilder:
                 self._decompose(function, i, current, source)
             elif node.op == RANDOM_UNIFORM:
                 _spell_out_uniform(function, name, node.proto, [source(port) for port in node.inputs])
+            elif resizes.is_marked(node.proto):
+                values[Port(i, 0)] = resizes.spell_out(
+                    function, name, node.proto, [source(port) for port in node.inputs]
+                )
             elif node.op in GATHERS:
                 operands = [source(port) for port in node.inputs]
                 gather_name = f"{name}_gathered" if self._is_on_gpu else name

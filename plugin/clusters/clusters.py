@@ -36,7 +36,7 @@ from ..graph.tf_ops import (
     rule_of,
     why_not,
 )
-from . import data_extents, demands, rare_data, recompute, updates
+from . import data_extents, demands, rare_data, recompute, resizes, updates
 from .bodies import BodyBuilder
 from .step_graph import StepGraph
 
@@ -380,7 +380,8 @@ def _build_cluster(
     has_randoms = any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
     has_rare = any(rare_data.has_rule(graph, i, is_on_gpu) for i in order)
     has_fused = any(True for _ in fused.find(graph, inside, results))
-    spelled_out = is_update or wanting or has_randoms or has_rare or has_fused
+    has_resizes = any(resizes.is_marked(graph.nodes[i].proto) for i in order)
+    spelled_out = is_update or wanting or has_randoms or has_rare or has_fused or has_resizes
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)
@@ -497,7 +498,7 @@ def _label(counts: collections.Counter[str]) -> str:
         return "optimizer"
     if have & {"Sum", "Mean", "Max", "Min", "BiasAddGrad", "Prod"}:
         return "reduce"
-    if have & {"GatherV2", RESOURCE_GATHER}:
+    if have & {"GatherV2", "GatherNd", RESOURCE_GATHER}:
         return "gather"
     if have & _MOVEMENTS:
         return "movement"

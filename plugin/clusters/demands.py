@@ -1,6 +1,7 @@
 """Demands: what operators require of their operands' values. If one is not met, TensorFlow raises an error; a kernel would go on.
 
     indices of a gather, labels of a cross-entropy     0 <= i < extent of the axis that they index
+    index vectors of GatherNd and ScatterNd            0 <= i[k] < extent of axis k
     segment ids                                        i < number of segments; negative ids are ignored
     divisors of integers                               not 0
     exponents of integers                              not negative
@@ -28,12 +29,19 @@ GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))
 
 _DIVISIONS = frozenset("Div FloorDiv FloorMod TruncateDiv TruncateMod Mod".split())
 _SEGMENTS = frozenset("UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin".split())
+_LAST = (1 << 31) - 1
+"""As the end of a slice: that of the vector."""
+_OF_VECTORS = ("GatherNd", "ScatterNd")
 _INDEX_TYPE = {
     "GatherV2": "Tindices",
     RESOURCE_GATHER: "Tindices",
+    **dict.fromkeys(_OF_VECTORS, "Tindices"),
     "SparseSoftmaxCrossEntropyWithLogits": "Tlabels",
     **dict.fromkeys(_SEGMENTS, "Tindices"),
 }
+
+_REFUSING = (b"", b"DEFAULT", b"ERROR")
+"""Values of the attribute bad_indices_policy, which newer versions of TensorFlow have, with which the processor raises an error."""
 
 
 def has_demand(graph: PlacedGraph, index: int) -> bool:
@@ -54,15 +62,21 @@ def why_not(graph: PlacedGraph, index: int) -> str | None:
     node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in INDEX_INTEGERS:
         return "an element type that its kernel does not have"
-    if node.op == "GatherV2" and small_constant(graph, index, 2) is None:
-        return "its axis is not a constant"
+    if (
+        node.op in _OF_VECTORS
+        and "bad_indices_policy" in node.attr
+        and node.attr["bad_indices_policy"].s not in _REFUSING
+    ):
+        return "its policy for indices out of range is not an error"
     return None
 
 
 def is_defined_on_gpu(graph: PlacedGraph, index: int) -> bool:
     """Whether an operator with a demand has, on a GPU, a documented result if it is not met, which a body can compute too."""
     node = graph.nodes[index].proto
-    return node.op in _INDEX_TYPE and (node.op not in GATHERS or batch_dims(node) == 0)
+    if node.op not in GATHERS:
+        return node.op in _INDEX_TYPE and node.op != "GatherNd"
+    return batch_dims(node) == 0 and _counted(graph, index)[1] is not None
 
 
 def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str], gathered: str) -> None:
@@ -72,6 +86,8 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
     """
     dtype = _index_type(graph, index)
     counted, axis = _counted(graph, index)
+    if axis is None:
+        raise ValueError("the gather's axis is not a constant")  # is_defined_on_gpu
     check = Expressions(function, f"{name}_inside", dtype)
     inside = _is_inside(check, graph, index, operands)
     integers = check.of(DT_INT32)
@@ -81,11 +97,10 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
         """A vector of ones, one for each axis of the indexed operand from `begin` to before `end`."""
         return integers.node("OnesLike", "y", f"{_slice(check, shape, begin, end, DT_INT32).name}:output:0")
 
-    last = (1 << 31) - 1
     parts = [
         ones(0, axis),
         _shape(check, operands[1], dtype, DT_INT32),
-        ones(last if axis == -1 else axis + 1, last),
+        ones(_LAST if axis == -1 else axis + 1, _LAST),
     ]
     spread = check.bare("ConcatV2", *parts, integers.constant(0))
     spread.attr["T"].type, spread.attr["Tidx"].type, spread.attr["N"].i = DT_INT32, DT_INT32, len(parts)
@@ -111,6 +126,8 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
             if given != dtype:
                 limit = check.cast(limit, given, dtype)
             holds = check.node("Less", "z", operands[1], limit)
+        elif node.op in _OF_VECTORS:
+            holds = _are_inside(check, node, operands)
         else:
             holds = _is_inside(check, graph, index, operands)
     else:
@@ -122,9 +139,29 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
 def _is_inside(check: Expressions, graph: PlacedGraph, index: int, operands: list[str]) -> str:
     """The name of a bool tensor: which of the indices are in range. check: Expressions of the indices' dtype."""
     counted, axis = _counted(graph, index)
-    limit = _extent(check, operands[0], counted, axis, _index_type(graph, index))
+    shape = _shape(check, operands[0], counted, _index_type(graph, index))
+    if axis is not None:
+        limit = _slice(check, shape, axis, axis + 1, _index_type(graph, index))
+    else:
+        limit = _element(
+            check, shape, operands[2], graph.nodes[index].proto.attr["Taxis"].type, _index_type(graph, index)
+        )
+    limit.attr["shrink_axis_mask"].i = 1
     low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
-    return both(check, low, check.node("Less", "z", operands[1], limit))
+    return both(check, low, check.node("Less", "z", operands[1], f"{limit.name}:output:0"))
+
+
+def _are_inside(check: Expressions, node: NodeDef, operands: list[str]) -> str:
+    """The name of a bool tensor: which of the elements of index vectors are in range. check: Expressions of the indices' dtype."""
+    dtype = int(node.attr["Tindices"].type)
+    if node.op == "ScatterNd":
+        indices, extents = operands[0], operands[2]
+    else:
+        indices, extents = operands[1], _shape(check, operands[0], int(node.attr["Tparams"].type), dtype)
+    count = _slice(check, _shape(check, indices, dtype, DT_INT32), -1, _LAST, DT_INT32)
+    limits = _between(check, extents, check.of(DT_INT32).constant([0]), f"{count.name}:output:0", DT_INT32, dtype)
+    low = check.node("GreaterEqual", "z", indices, check.constant(0))
+    return both(check, low, check.node("Less", "z", indices, f"{limits.name}:output:0"))
 
 
 def _index_type(graph: PlacedGraph, index: int) -> int:
@@ -133,11 +170,13 @@ def _index_type(graph: PlacedGraph, index: int) -> int:
     return int(node.attr[_INDEX_TYPE[node.op]].type)
 
 
-def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
-    """(DataType number of the first operand, the axis of it that the second operand indexes)."""
+def _counted(graph: PlacedGraph, index: int) -> tuple[int, int | None]:
+    """(DataType number of the first operand, the axis of it that the second operand indexes). The axis is None if the graph does not
+    say it: a function takes it as an argument if it was made from an eager tensor outside. Then it is known when the job runs."""
     node = graph.nodes[index].proto
     if node.op == "GatherV2":
-        return int(node.attr["Tparams"].type), int(small_constant(graph, index, 2))  # type: ignore[arg-type]  # why_not: constant
+        axis = small_constant(graph, index, 2)
+        return int(node.attr["Tparams"].type), None if axis is None else int(axis)
     if node.op == RESOURCE_GATHER:
         return int(node.attr["dtype"].type), batch_dims(node)
     return int(node.attr["T"].type), 1
@@ -153,13 +192,6 @@ def both(expressions: Expressions, first: str, second: str) -> str:
     return f"{expressions.bare('LogicalAnd', first, second).name}:z:0"
 
 
-def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:
-    """The extent of an axis (negative: from the end) as a scalar of `dtype`."""
-    extent = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
-    extent.attr["shrink_axis_mask"].i = 1
-    return f"{extent.name}:output:0"
-
-
 def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -> str:
     """The shape as a vector of `dtype`."""
     node = expressions.bare("Shape", value)
@@ -170,10 +202,23 @@ def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -
 def _slice(expressions: Expressions, vector: str, begin: int, end: int, dtype: int) -> NodeDef:
     """The operator that takes a vector's elements from `begin` to `end`."""
     integers = expressions.of(DT_INT32)
-    bounds = (integers.constant([place]) for place in (begin, end, 1))
-    node = expressions.bare("StridedSlice", vector, *bounds)
-    node.attr["T"].type, node.attr["Index"].type = dtype, DT_INT32
+    return _between(expressions, vector, integers.constant([begin]), integers.constant([end]), DT_INT32, dtype)
+
+
+def _between(expressions: Expressions, vector: str, begin: str, end: str, place_dtype: int, dtype: int) -> NodeDef:
+    """The operator that takes a vector's elements between two places, each a vector of one element of `place_dtype`."""
+    node = expressions.bare("StridedSlice", vector, begin, end, expressions.of(place_dtype).constant([1]))
+    node.attr["T"].type, node.attr["Index"].type = dtype, place_dtype
     return node
+
+
+def _element(expressions: Expressions, vector: str, place: str, place_dtype: int, dtype: int) -> NodeDef:
+    """The operator that takes the element at `place`, a scalar of `place_dtype` (negative: from the end), as a vector of one."""
+    places = expressions.of(place_dtype)
+    begin = expressions.bare("Reshape", place, expressions.of(DT_INT32).constant([1]))
+    begin.attr["T"].type, begin.attr["Tshape"].type = place_dtype, DT_INT32
+    end = places.node("AddV2", "z", f"{begin.name}:output:0", places.constant([1]))
+    return _between(expressions, vector, f"{begin.name}:output:0", end, place_dtype, dtype)
 
 
 def _everywhere(expressions: Expressions, holds: str) -> str:

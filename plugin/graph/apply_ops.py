@@ -43,7 +43,7 @@ class Expressions:
     """
 
     def __init__(self, function: Any, prefix: str, dtype: int) -> None:
-        self._function, self._prefix, self._dtype = function, prefix, dtype
+        self._function, self._prefix, self.dtype = function, prefix, dtype
         self._numbers = itertools.count()
 
     def of(self, dtype: int) -> Expressions:
@@ -59,7 +59,7 @@ class Expressions:
     def node(self, op: str, output: str, *inputs: str) -> str:
         """Appends a node with attribute T. output: name of the operator's output argument. Returns the name of the result."""
         node = self.bare(op, *inputs)
-        node.attr["T"].type = self._dtype
+        node.attr["T"].type = self.dtype
         return f"{node.name}:{output}:0"
 
     def cast(self, value: str, source: int, target: int) -> str:
@@ -68,20 +68,20 @@ class Expressions:
         node.attr["SrcT"].type, node.attr["DstT"].type = source, target
         return f"{node.name}:y:0"
 
-    def constant(self, value: float | list[int]) -> str:
+    def constant(self, value: float | list[int] | list[float]) -> str:
         """Appends a constant: a scalar, or a vector if `value` is a list. Raises ValueError for a dtype without a field here."""
-        if self._dtype not in _VALUES:
-            raise ValueError(f"no constant of DataType {self._dtype} here")
+        if self.dtype not in _VALUES:
+            raise ValueError(f"no constant of DataType {self.dtype} here")
         node = self.bare("Const")
-        node.attr["dtype"].type = self._dtype
+        node.attr["dtype"].type = self.dtype
         tensor = node.attr["value"].tensor
-        tensor.dtype = self._dtype
+        tensor.dtype = self.dtype
         tensor.tensor_shape.SetInParent()
         elements = value if isinstance(value, list) else [value]
         if isinstance(value, list):
             tensor.tensor_shape.dim.add(size=len(value))
-        getattr(tensor, _VALUES[self._dtype]).extend(
-            elements if self._dtype in WIDE_FLOATS else [int(element) for element in elements]
+        getattr(tensor, _VALUES[self.dtype]).extend(
+            elements if self.dtype in WIDE_FLOATS else [int(element) for element in elements]
         )
         return f"{node.name}:output:0"
 

@@ -86,17 +86,24 @@ class PlacedGraph:
 def is_small_const(graph: PlacedGraph, index: int) -> bool:
     """Whether a node is a constant that clusters copy: at most MAX_CONST_BYTES, without control inputs."""
     node = graph.nodes[index]
-    return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+    return _is_small(node) and not node.control
 
 
 def small_constant(graph: PlacedGraph, index: int, operand: int) -> Any | None:
-    """The value of an operand as a numpy array; None if it is not a small constant."""
-    source = graph.nodes[index].inputs[operand].node
-    if not is_small_const(graph, source):
+    """The value of an operand as a numpy array; None if it is not a constant of at most MAX_CONST_BYTES.
+
+    The constant may wait for other nodes, as all in a loop's body do: its value is the same when it runs.
+    """
+    source = graph.nodes[graph.nodes[index].inputs[operand].node]
+    if not _is_small(source):
         return None
     from tensorflow.python.framework import tensor_util
 
-    return tensor_util.MakeNdarray(graph.nodes[source].proto.attr["value"].tensor)
+    return tensor_util.MakeNdarray(source.proto.attr["value"].tensor)
+
+
+def _is_small(node: GraphNode) -> bool:
+    return node.op == "Const" and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
 
 
 class OpDefinitions:

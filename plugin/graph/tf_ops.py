@@ -107,6 +107,8 @@ RULES: dict[str, OpRule] = {
     # clusters/demands.py has their demands on the indices.
     "GatherV2": OpRule(values=(2,)),
     RESOURCE_GATHER: _ELEMENT,
+    "GatherNd": OpRule(weight=2),
+    "ScatterNd": OpRule(values=(2,), weight=2),
     **_rows(
         "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin", OpRule(values=(2,), weight=2)
     ),
@@ -118,12 +120,25 @@ _MEMORY_BOUND = OpRule(weight=2)
 _CAST_OF_HALVES = OpRule(weight=2)
 """Worth a kernel of its own, as a weight of Keras' mixed precision has it in each step: TensorFlow's takes two to three times as
 long."""
+RESIZE_EXTENTS: Final = "_stitchfleet_resize"
+"""Attribute of a resize in a prepared graph whose extents are known: height and width of the image, then of the result
+(clusters/resizes.py)."""
+_RESIZES = {
+    "ResizeNearestNeighbor": OpRule(values=(1,), weight=4),
+    "ResizeNearestNeighborGrad": OpRule(values=(1,), weight=4, dtypes=WIDE_FLOATS),
+    "ResizeBilinear": OpRule(values=(1,), weight=8),
+    "ResizeBilinearGrad": OpRule(weight=8, dtypes=frozenset((DT_FLOAT,))),
+}
+RESIZES: Final = tuple(_RESIZES)
 
 
 def rule_of(node: Any) -> OpRule | None:
-    """The row of a NodeDef's operator; of a matrix product only if it is marked as memory-bound."""
+    """The row of a NodeDef's operator; of a matrix product only if it is marked as memory-bound, of a resize only if its
+    extents are known."""
     if MARK in node.attr:
         return _MEMORY_BOUND
+    if node.op in _RESIZES:
+        return _RESIZES[node.op] if RESIZE_EXTENTS in node.attr else None
     if node.op == "Cast" and {DT_BFLOAT16, DT_HALF} & {int(node.attr["SrcT"].type), int(node.attr["DstT"].type)}:
         return _CAST_OF_HALVES
     return RULES.get(node.op)
@@ -175,4 +190,6 @@ def why_not(op: str, stateful: bool) -> str:
         return "reads or writes a variable"
     if stateful:
         return "has state or effects"
+    if op in _RESIZES:
+        return "its extents are not known before the job runs"
     return "no row in the operator table"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arms import random_streams
-from ..clusters import rewrite
+from ..clusters import resizes, rewrite
 from ..graph import batch_products, constants, convolution_gradients, einsums, fused, memory_bound, small_products
 from ..graph.node_defs import RefusalOf
 from ..while_loops import invariants, products, reads
@@ -43,6 +43,7 @@ def prepare(
         memory_bound.mark(graph, operand_shapes)
     convolution_gradients.give_second_kernels(graph, refusal_of, operand_shapes)
     batch_products.give_second_kernels(graph, refusal_of, operand_shapes, preserve)
+    resizes.mark(graph, operand_shapes)
     einsums.expand(graph, refusal_of)
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)

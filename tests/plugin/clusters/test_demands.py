@@ -38,6 +38,18 @@ def segment_sum(values: Any, segments: Any) -> Any:
     return tf.math.unsorted_segment_sum(values * 2.0, segments, 3)
 
 
+def gather_vectors(table: Any, at: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.gather_nd(tf.tanh(table), at) * 2.0
+
+
+def scatter_vectors(updates: Any, at: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.scatter_nd(at, tf.tanh(updates), tf.constant([3, 5, 3])[: at.shape[-1] + 1]) * 2.0
+
+
 def integers(name: str) -> Callable[..., Any]:
     import tensorflow as tf
 
@@ -51,6 +63,16 @@ CASES: dict[str, tuple[Callable[..., Any], Array, list[Any], list[Any]]] = {
     "gather of each row": (gather(1, 1), ROWS, [[[0], [1], [2], [2]]], [[[0], [1], [2], [3]]]),
     "cross-entropy": (cross_entropy, ROWS, [[0, 1, 2, 0]], [[0, 1, 3, 0], [-1, 0, 0, 0]]),
     "segments": (segment_sum, ROWS, [[0, 0, 2, 1], [-1, 1, -7, 2]], [[0, 1, 2, 3]]),
+    "gather of vectors": (
+        *(gather_vectors, TABLE),
+        [[[0, 2], [3, 0]], [[3]], [[[1, 1, 1]], [[0, 2, 0]]], np.zeros((2, 0)), np.zeros((0, 2))],
+        [[[0, 3]], [[4, 0]], [[-1, 0]], [[0, 0, 2]]],
+    ),
+    "scatter of vectors": (
+        *(scatter_vectors, ROWS),
+        [[[0, 4], [2, 0], [0, 4], [1, 1]], [[2, 3], [2, 3], [2, 3], [2, 3]]],
+        [[[0, 5], [0, 0], [0, 0], [0, 0]], [[0, 0], [3, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, -1], [0, 0]]],
+    ),
     "floor division": (integers("FloorDiv"), np.array([7, -8, 9]), [[2, -3, 1]], [[2, 0, 1]]),
     "remainder": (integers("FloorMod"), np.array([7, -8, 9]), [[2, -3, 1]], [[0, 5, 1]]),
     "power": (integers("Pow"), np.array([7, -8, 9]), [[2, 0, 1]], [[2, -1, 1]]),
@@ -88,6 +110,57 @@ def test_a_body_says_when_tensorflow_would_refuse(plugin: Plugin, case: str) -> 
             np.testing.assert_allclose(result.numpy(), plain(tf.constant(first), tf.constant(second)).numpy())
 
 
+@pytest.mark.parametrize("axis", [np.int32(0), np.int32(-1), np.int64(1), np.int64(-3)])
+def test_a_gather_whose_axis_is_an_argument_demands_indices_of_that_axis(plugin: Plugin, axis: Any) -> None:
+    import tensorflow as tf
+
+    def compute(table: Any, at: Any, axis: Any) -> Any:
+        return tf.raw_ops.GatherV2(params=table, indices=at, axis=axis) * 2.0
+
+    last = TABLE.shape[axis] - 1
+    for at in ([0, last, 0], [[0], [last]], [0, last + 1], [-1, 0]):
+        is_accepted = np.min(at) >= 0 and np.max(at) <= last
+        operands = (TABLE, np.array(at, np.int32), axis)
+        plugin.active, plugin.clusters = True, []
+        try:
+            if is_accepted:
+                result = tf.function(compute, autograph=False)(*map(tf.constant, operands)).numpy()
+            else:
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    tf.function(compute, autograph=False)(*map(tf.constant, operands))
+        finally:
+            plugin.active = False
+        (cluster,) = plugin.clusters
+        assert cluster.demands
+        assert cluster.value_arguments  # the body is lowered for this axis
+        assert plugin.graph is not None
+        given = [operands[plugin.graph.nodes[port.node].proto.attr["index"].i] for port in cluster.arguments]
+        *values, met = tf.function(to_hlo.body_function(cluster.body), autograph=False, jit_compile=True)(*given)
+        assert bool(met) == is_accepted
+        if is_accepted:
+            np.testing.assert_array_equal(np.asarray(values[0]), result)
+            np.testing.assert_array_equal(result, 2 * np.take(TABLE, at, axis=axis))
+
+
+def test_a_gather_in_a_loop_is_stitched_there_though_its_axis_waits_for_the_loop(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    def compute(table: Any, at: Any) -> Any:
+        def body(i: Any, total: Any) -> Any:
+            return i + 1, total + tf.exp(tf.gather(tf.tanh(total), at, axis=1)) * 0.5
+
+        return tf.while_loop(lambda i, total: i < 3, body, (0, table))[1]
+
+    operands = tf.constant(TABLE), tf.constant([2, 0, 1])
+    plugin.active, plugin.clusters = True, []
+    try:
+        result = tf.function(compute, autograph=False)(*operands)
+    finally:
+        plugin.active = False
+    assert any(cluster.op_counts.get("GatherV2") for cluster in plugin.clusters)
+    np.testing.assert_allclose(result, tf.function(compute, autograph=False)(*operands))
+
+
 def softmax_loss(logits: Array, labels: Array) -> Array:
     rows = (
         np.log(np.exp(logits).sum(-1)) - logits[range(len(logits)), np.where((labels >= 0) & (labels < 3), labels, 0)]
@@ -103,6 +176,14 @@ def segments_there(values: Array, segments: Array) -> Array:
     return sums
 
 
+def vectors_there(updates: Array, at: Array) -> Array:
+    sums = np.zeros((3, 5, 3), np.float32)
+    for row, (i, k) in zip(updates, at, strict=True):
+        if 0 <= i < 3 and 0 <= k < 5:
+            sums[i, k] += 2 * np.tanh(row)
+    return sums
+
+
 ON_GPU: dict[str, tuple[list[Any], Callable[[Array, Array], Array]]] = {
     # a second operand that TensorFlow refuses on the processor, and what its documentation says of a GPU
     "gather": (
@@ -115,6 +196,7 @@ ON_GPU: dict[str, tuple[list[Any], Callable[[Array, Array], Array]]] = {
     ),
     "cross-entropy": ([0, -1, 3, 2], lambda x, at: 2 * softmax_loss(x, at)),
     "segments": ([0, 3, -1, 2], segments_there),
+    "scatter of vectors": ([[0, 4], [2, 5], [-1, 0], [0, 4]], vectors_there),
 }
 
 
@@ -149,14 +231,25 @@ def test_a_body_for_a_gpu_computes_what_tensorflow_documents_for_it(plugin: Plug
     np.testing.assert_allclose(np.asarray(value), documented(first, second), rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["gather of each row", "floor division", "power"])
+@pytest.mark.parametrize("case", ["gather of each row", "gather of vectors", "floor division", "power"])
 def test_what_has_no_documented_result_on_a_gpu_stays_there(plugin: Plugin, case: str) -> None:
     compute, first, accepted, _ = CASES[case]
     plan = planned_on_gpu(
         plugin, compute, first, np.array(accepted[0], np.int64 if first.dtype == np.int64 else np.int32)
     )
     stays = plan.left_out["what it computes on a GPU for operands that the processor refuses is not documented"]
-    assert set(stays) & {"GatherV2", "FloorDiv", "Pow"}
+    assert set(stays) & {"GatherV2", "GatherNd", "FloorDiv", "Pow"}
+
+
+def test_a_gather_whose_axis_is_an_argument_stays_on_a_gpu(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    axis = tf.Variable(1)
+    plan = planned_on_gpu(
+        plugin, lambda x, at: tf.raw_ops.GatherV2(params=x, indices=at, axis=axis + 0) * 2.0, TABLE, np.array([0, 1])
+    )
+    stays = plan.left_out["what it computes on a GPU for operands that the processor refuses is not documented"]
+    assert "GatherV2" in stays
 
 
 def test_a_division_by_a_constant_demands_nothing(plugin: Plugin) -> None:
