@@ -13,18 +13,14 @@ none of the gradient of ResizeNearestNeighbor. The body does one axis after the 
 Where each position of an axis is repeated equally often, as in all whole factors, the gather is a broadcast to a new axis and its
 gradient a sum over it.
 
-Positions and weights are those of TensorFlow's kernels (core/util/image_resizer_state.h, core/kernels/image/resize_bilinear_op.cc
-and resize_nearest_neighbor_op.cc), computed in float32 as there. So the extents of height and width must be known; mark() writes them
-to the operator. Layout: [batch, height, width, channels], as in TensorFlow.
+Positions and weights are those of TensorFlow's kernels (resize_axes.py). So the extents of height and width must be known; mark()
+writes them to the operator. Layout: [batch, height, width, channels], as in TensorFlow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from ..base.dtypes import DT_FLOAT, DT_INT32
 from ..graph.apply_ops import Expressions
@@ -32,12 +28,13 @@ from ..graph.memory_bound import OperandShapes, PartialShape
 from ..graph.placed_graph import NodeDef, PlacedGraph, device_type, small_constant
 from ..graph.tf_ops import RESIZE_EXTENTS, RESIZES
 
+if TYPE_CHECKING:
+    from .resize_axes import Axis, Floats, Integers
+
 NEAREST, NEAREST_GRADIENT, BILINEAR, BILINEAR_GRADIENT = RESIZES
 MOST_TAPS: Final = 64
 """The most positions that a position's gradient is summed from, along one axis. With more the image is nearly constant."""
 _HEIGHT: Final = 1
-_Integers = np.ndarray[Any, np.dtype[np.int32]]
-_Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def mark(graph: Any, operand_shapes: OperandShapes) -> int:
@@ -53,17 +50,23 @@ def mark(graph: Any, operand_shapes: OperandShapes) -> int:
     count = 0
     for node in found:
         extents = _extents(placed, node, shapes.get(node.name, ()))
-        if extents is not None and all(extent > 0 for extent in extents):
-            axes = [_of_axis(node, *extents[k::2]) for k in range(2)]
-            if node.op in (NEAREST, BILINEAR) or max(axis.most_taps for axis in axes) <= MOST_TAPS:
-                node.attr[RESIZE_EXTENTS].list.i.extend(extents)
-                count += 1
+        if extents is not None and min(extents) > 0 and _has_few_taps(node, extents):
+            node.attr[RESIZE_EXTENTS].list.i.extend(extents)
+            count += 1
     return count
 
 
 def _is_valid(node: NodeDef) -> bool:
     """Whether TensorFlow does not refuse its attributes."""
-    return not (node.attr["align_corners"].b and node.attr["half_pixel_centers"].b)
+    return not (_has(node, "align_corners") and _has(node, "half_pixel_centers"))
+
+
+def _has(node: NodeDef, flag: str) -> bool:
+    return flag in node.attr and bool(node.attr[flag].b)
+
+
+def _has_few_taps(node: NodeDef, extents: Sequence[int]) -> bool:
+    return node.op in (NEAREST, BILINEAR) or max(axis.most_taps for axis in _axes(node, extents)) <= MOST_TAPS
 
 
 def _extents(graph: PlacedGraph, node: NodeDef, operands: Sequence[PartialShape | None]) -> tuple[int, ...] | None:
@@ -86,75 +89,18 @@ def is_marked(node: NodeDef) -> bool:
     return RESIZE_EXTENTS in node.attr
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Where the positions of one axis of the result lie in the image.
+def _axes(node: NodeDef, extents: Sequence[int]) -> list[Axis]:
+    """Height and width."""
+    from .resize_axes import axis_of  # the launcher loads no array library
 
-    extent: of the image. lower: the position before each, or the nearest. upper: that behind; None for the nearest. part: where
-    between them it lies, from 0 to 1.
-    """
-
-    extent: int
-    lower: _Integers
-    upper: _Integers | None
-    part: _Floats
-
-    @property
-    def repeats(self) -> int | None:
-        """How often each position is repeated, one after the other; None if that differs or they are interpolated."""
-        times, rest = divmod(len(self.lower), self.extent)
-        is_equal = self.upper is None and not rest and (self.lower == np.arange(self.extent).repeat(times)).all()
-        return times if is_equal else None
-
-    @property
-    def most_taps(self) -> int:
-        """The most positions of the result that are made from one of the image."""
-        both = self.lower if self.upper is None else np.concatenate([self.lower, self.upper])
-        return int(np.bincount(both).max())
-
-    def taps(self) -> tuple[_Integers, _Floats]:
-        """For each position of the image, (the positions of the result that are made from it, their weights), both
-        [extent, most_taps]. Those that it lacks are position -1."""
-        order = np.arange(len(self.lower), dtype=np.int32)
-        one = np.float32(1)
-        made = [(self.lower, one - self.part)] if self.upper is not None else [(self.lower, np.ones_like(self.part))]
-        if self.upper is not None:
-            made.append((self.upper, self.part))
-        positions = np.full((self.extent, self.most_taps), -1, np.int32)
-        weights = np.zeros(positions.shape, np.float32)
-        for source in range(self.extent):
-            entries = [(int(i), float(w[i])) for where, w in made for i in order[where == source]]
-            for k, (i, weight) in enumerate(sorted(entries, key=lambda entry: entry[0])):
-                positions[source, k], weights[source, k] = i, weight
-        return positions, weights
-
-
-def _of_axis(node: NodeDef, image: int, result: int) -> _Axis:
-    """image, result: extents of the axis."""
-    aligned, centered = bool(node.attr["align_corners"].b), bool(node.attr["half_pixel_centers"].b)
-    half, scale = np.float32(0.5), np.float32(image) / np.float32(result)
-    if aligned and result > 1:
-        scale = np.float32(image - 1) / np.float32(result - 1)
-    is_nearest = node.op in (NEAREST, NEAREST_GRADIENT)
-    at = (np.arange(result, dtype=np.float32) + half * centered) * scale
-    if centered and not is_nearest:
-        at -= half
-    last = image - 1
-    if is_nearest:
-        whole = np.floor(at)
-        if aligned:
-            whole += at - whole >= half  # roundf
-        return _Axis(image, np.minimum(whole.astype(np.int32), last), None, np.zeros_like(at))
-    upper = np.minimum(np.ceil(at).astype(np.int32), last)
-    lower = np.minimum(np.maximum(np.floor(at).astype(np.int32), 0), upper)
-    return _Axis(image, lower, upper, at - np.floor(at))
+    modes = _has(node, "align_corners"), _has(node, "half_pixel_centers")
+    return [axis_of(extents[k], extents[k + 2], node.op in (NEAREST, NEAREST_GRADIENT), *modes) for k in range(2)]
 
 
 def spell_out(function: Any, name: str, node: NodeDef, operands: list[str]) -> str:
     """Appends the nodes of a marked operator to a FunctionDef. name: beginning of their names. operands: names of its operands.
     Returns the name of the result, of TensorFlow's dtype."""
-    extents = node.attr[RESIZE_EXTENTS].list.i
-    height, width = (_of_axis(node, extents[k], extents[k + 2]) for k in range(2))
+    height, width = _axes(node, node.attr[RESIZE_EXTENTS].list.i)
     dtype = int(node.attr["T"].type)
     value = operands[0]
     if node.op == BILINEAR and dtype != DT_FLOAT:
@@ -176,7 +122,7 @@ class _Body:
         self._images = images
         self._integers = images.of(DT_INT32)
 
-    def repeated(self, value: str, axis: int, where: _Axis) -> str:
+    def repeated(self, value: str, axis: int, where: Axis) -> str:
         """The positions `where.lower` of an axis."""
         times = where.repeats
         if times is None:
@@ -190,18 +136,18 @@ class _Body:
         spread.attr["T"].type, spread.attr["Tidx"].type = self._images.dtype, DT_INT32
         return self._reshape(f"{spread.name}:output:0", before, [where.extent * times], after)
 
-    def between(self, value: str, axis: int, where: _Axis) -> str:
+    def between(self, value: str, axis: int, where: Axis) -> str:
         """The interpolated positions of an axis."""
         left, right = (self.gathered(value, places, axis) for places in (where.lower, where.upper))
         return self.interpolated(left, right, where.part, axis)
 
-    def interpolated(self, first: str, second: str, part: _Floats, axis: int) -> str:
+    def interpolated(self, first: str, second: str, part: Floats, axis: int) -> str:
         """first + (second - first) * part, as in TensorFlow's kernel."""
         weights = self._reshaped(self._images.constant(part.tolist()), self._images.dtype, [-1] + [1] * (3 - axis))
         step = self._images.node("Mul", "z", self._images.node("Sub", "z", second, first), weights)
         return self._images.node("AddV2", "z", first, step)
 
-    def summed(self, gradient: str, axis: int, where: _Axis) -> str:
+    def summed(self, gradient: str, axis: int, where: Axis) -> str:
         """For each position of the image, the weighted sum of a gradient's positions that were made from it."""
         times = where.repeats
         if times == 1:
@@ -213,7 +159,7 @@ class _Body:
                 self._reshape(gradient, self._part(shape, 0, axis), [where.extent, times], after), axis + 1
             )
         positions, weights = where.taps()
-        taps = self.gathered(gradient, np.maximum(positions, 0), axis)
+        taps = self.gathered(gradient, positions.clip(0), axis)
         extents = [*positions.shape, *[1] * (3 - axis)]
         if where.upper is not None:
             factors = self._reshaped(self._images.constant(weights.ravel().tolist()), self._images.dtype, extents)
@@ -224,7 +170,7 @@ class _Body:
             taps = self._images.node("SelectV2", "output", is_there, taps, self._images.constant(0.0))
         return self._sum(taps, axis + 1)
 
-    def gathered(self, value: str, places: _Integers | None, axis: int) -> str:
+    def gathered(self, value: str, places: Integers | None, axis: int) -> str:
         """The given positions of an axis; the axes of `places`, one or two, are in its place."""
         assert places is not None
         indices = self._integers.constant(places.ravel().tolist())
