@@ -65,12 +65,41 @@ def _check_copies(graph: Graph, steps: Mapping[ElementRequest, ElementAnswer]) -
         raise TraceTooLargeError(max(multiplied))
 
 
+class Answers:
+    """The steps of a graph's requests, each found once: what many traces of one graph share."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._expanded: dict[ElementRequest, ElementAnswer] = {}
+        self._loads: dict[ElementRequest, LoadOwn] = {}
+
+    def expanded(self, request: ElementRequest) -> ElementAnswer:
+        """The step that computes the requested element."""
+        answer = self._expanded.get(request)
+        if answer is None:
+            answer = self._expanded[request] = expand(self.graph, request)
+        return answer
+
+    def load(self, request: ElementRequest) -> LoadOwn:
+        """The step that reads the requested element from memory."""
+        answer = self._loads.get(request)
+        if answer is None:
+            flat = linear(request.position, self.graph.nodes[request.node].shape)
+            answer = self._loads[request] = LoadOwn(flat)
+        return answer
+
+
 def trace(
-    graph: Graph, roots: Iterable[ElementRequest], stored: Callable[[int], bool], known: Container[ElementRequest] = ()
+    graph: Graph,
+    roots: Iterable[ElementRequest],
+    stored: Callable[[int], bool],
+    known: Container[ElementRequest] = (),
+    answers: Answers | None = None,
 ) -> Trace:
     """Follows `roots` down to memory: to parameters, constant arrays and nodes for which `stored` is true (they are read from
     memory), and to requests whose value is already available (`known`). Iterative, so that a chain of thousands of ops is no
-    problem. Raises TraceTooLargeError if too many copies of ops would be inlined."""
+    problem. answers: the steps that are known of the graph. Raises TraceTooLargeError if too many copies of ops would be inlined."""
+    answers = answers or Answers(graph)
     steps: dict[ElementRequest, ElementAnswer] = {}
     opened: dict[ElementRequest, ElementAnswer] = {}
     stack: list[tuple[ElementRequest, bool]] = [(root, False) for root in reversed(list(roots))]
@@ -81,9 +110,8 @@ def trace(
             continue
         if request in opened:
             continue
-        node = graph.nodes[request.node]
         kept = stored(request.node) or request in known
-        step = LoadOwn(linear(request.position, node.shape)) if kept else expand(graph, request)
+        step = answers.load(request) if kept else answers.expanded(request)
         opened[request] = step
         if len(opened) % 2048 == 0:
             _check_copies(graph, opened)

@@ -45,6 +45,7 @@ EXPENSIVE: Final = 20
 LARGE: Final = 1024
 """Elements of a tensor that is not computed once for all rows."""
 _ELSEWHERE: Final = ("patches", "reduce_window", "pad")
+_LONE: Final = ("scatter", "scan")
 _IN_ORDER: Final = ("reshape", "copy", "slice")
 _MOVING: Final = ("reshape", "transpose", "slice", "copy", "reverse")
 
@@ -82,6 +83,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = (), moved: Collection[
     users = graph.users()
     outputs, wanted, factors = frozenset(graph.outputs), frozenset((*forced, *moved)), _right_factors(graph)
     often = _often_read(graph, users, {*wanted, *factors})
+    often = {**often, **_read_by_lone_nests(graph, users, {*wanted, *factors, *often})}
     found: dict[int, Candidate] = {}
     for i, node in enumerate(graph.nodes):
         cost = OPS[node.op].cost
@@ -170,6 +172,27 @@ def _often_read(graph: Graph, users: Sequence[Sequence[int]], known: Collection[
             found |= dict.fromkeys(large, cost - rest)
         else:
             found[i] = cost
+    return found
+
+
+def _read_by_lone_nests(graph: Graph, users: Sequence[Sequence[int]], known: Collection[int]) -> Mapping[int, int]:
+    """Element-wise nodes that should be in memory, because several scatters or scans compute with them: each has a nest of its own,
+    which would compute them again. Each is mapped to the number of ops that it saves. known: nodes whose values are there."""
+    found: dict[int, int] = {}
+    reached: list[frozenset[int]] = [frozenset()] * len(graph.nodes)
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[i]
+        if i in known or OPS[node.op].cost not in (*ELEMENTWISE, Cost.MOVEMENT):
+            continue
+        of_users = [frozenset((user,)) if graph.nodes[user].op in _LONE else reached[user] for user in users[i]]
+        nests = frozenset().union(*of_users)
+        is_parted = any(one != nests for one in of_users)
+        if is_parted and OPS[node.op].elementwise and node.element_count > 1:
+            cost, _ = _cost_of(graph, i, known)
+            if cost * len(nests) >= STORING and len(nests) > 1:
+                found[i] = cost
+                continue
+        reached[i] = nests
     return found
 
 

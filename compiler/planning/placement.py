@@ -21,7 +21,7 @@ from ..ir.index_maps import Guard, Index, Var, linear, unravel
 from ..ops.propagation import ElementRequest
 from ..ops.table import OPS, Cost
 from ..targets.targets import CpuTarget, GpuTarget, Target
-from .access import Trace, trace
+from .access import Answers, Trace, trace
 from .groups import Candidate, Group, carriers
 from .mapping import (
     RowMap,
@@ -132,8 +132,10 @@ class Placer:
         apart: Mapping[int, int],
         rules: Rules = ALL,
         later: Mapping[int, int] | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self.graph = graph
+        self._answers = answers or Answers(graph)
         self.later = later or {}
         self.rules = rules
         self.apart = apart
@@ -152,6 +154,9 @@ class Placer:
         self._kin: dict[int, tuple[frozenset[int], set[int]]] = {}
         self.nests_by_tensor: dict[int, list[Nest]] = {}
         self.waits: dict[int, int] = {}
+
+    def _trace(self, roots: Iterable[ElementRequest], stored: Callable[[int], bool]) -> Trace:
+        return trace(self.graph, roots, stored, answers=self._answers)
 
     def _is_hard(self, i: int) -> bool:
         """Whether another nest must read an element-wise candidate from memory, because it is expensive or a long chain of
@@ -178,7 +183,7 @@ class Placer:
         tried: dict[int, str] = {}
         after = max([after, *(self.later.get(node, 0) for node in segment.nodes)])
         stored = self._stored(None, segment)
-        steps = trace(self.graph, self._space_roots(segment), stored)
+        steps = self._trace(self._space_roots(segment), stored)
         if segment.kind not in ALONE and self.rules.hierarchy:
             for nest in self._homes(segment, steps):
                 refusal = self._join(segment, nest, after)
@@ -235,12 +240,12 @@ class Placer:
             return f"a {alone.value} runs alone"
         apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
         stored = self._stored(nest, segment)
-        steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
+        steps = self._trace(self._space_roots(segment), lambda node: node in apart or stored(node))
         made = apart & {request.node for request, _ in steps.loads()}
         if made and not (self._reads_again(segment, nest, steps) and all(self._keeps(node, nest) for node in made)):
             return "it would read from memory what the nest itself computes"
         if made:
-            steps = trace(self.graph, self._space_roots(segment), stored)
+            steps = self._trace(self._space_roots(segment), stored)
         for request, _ in steps.loads():
             source = request.node
             if source in self.hard and self.nest_of.get(source) is not nest and self.ready[source] >= nest.level:
@@ -313,7 +318,7 @@ class Placer:
             guard = self._known_guard(request)
             if node not in nest.slices or guard != request.guard:
                 continue
-            flat = linear(request.position, self.graph.nodes[node].shape)
+            flat = self._answers.load(request).flat
             if (node, flat, guard) in tested:
                 continue
             tested.add((node, flat, guard))
@@ -335,7 +340,7 @@ class Placer:
     ) -> str | None:
         row, inner = Index.of_var(nest.row), Index.of_var(within(mapping.inner))
         roots = mapped_roots(self.graph, segment, mapping, row, inner)
-        steps = trace(self.graph, roots, stored)
+        steps = self._trace(roots, stored)
         made_here = {node for node in nest.computes() if self.nest_of[node] is nest}
         for request, flat in steps.loads():
             if request.node not in made_here or (nest.rows == 1 and request.node not in self.partial):
@@ -373,7 +378,7 @@ class Placer:
                 continue
             if node not in self._kin:
                 (other,) = segments_of(self.graph, (node,))
-                traced = trace(self.graph, self._space_roots(other), self._stored(None, other))
+                traced = self._trace(self._space_roots(other), self._stored(None, other))
                 cuts = boundaries([flat for _, flat in traced.loads()], other.variable)
                 self._kin[node] = frozenset(request.node for request in traced.steps), cuts
             shared, cuts = self._kin[node]
@@ -404,7 +409,7 @@ class Placer:
         assert mapping is not None
         self.nests.append(nest)
         row, inner = Index.of_var(nest.row), Index.of_var(within(mapping.inner))
-        mapped = trace(self.graph, mapped_roots(self.graph, segment, mapping, row, inner), self._stored(nest, segment))
+        mapped = self._trace(mapped_roots(self.graph, segment, mapping, row, inner), self._stored(nest, segment))
         self._add(segment, nest, mapping, mapped, reason)
         return nest
 
@@ -413,13 +418,13 @@ class Placer:
         if dominant.kind in ALONE:
             return None
         stored = self._stored(None, dominant)
-        their_steps = trace(self.graph, roots_of(self.graph, dominant, Index.of_var(dominant.variable)), stored)
+        their_steps = self._trace(roots_of(self.graph, dominant, Index.of_var(dominant.variable)), stored)
         theirs = choose(self.graph, dominant, their_steps, self.target)
         if theirs.rows < MIN_ROWS and segment.size > SMALL_WORK and own.rows > theirs.rows:
             return None
         row = Var(ROW, theirs.rows)
         roots = mapped_roots(self.graph, dominant, theirs, Index.of_var(row), Index.of_var(within(theirs.inner)))
-        everything = trace(self.graph, roots, stored).steps
+        everything = self._trace(roots, stored).steps
         slices = slices_under(
             ((r.node, linear(r.position, self.graph.nodes[r.node].shape)) for r in everything if not r.guard), row
         )
@@ -442,7 +447,7 @@ class Placer:
         self._note_crossings(nest)
 
     def _note_slices(self, segment: Segment, nest: Nest, mapping: RowMap, steps: Trace) -> None:
-        positions = [(r.node, linear(r.position, self.graph.nodes[r.node].shape)) for r in steps.steps if not r.guard]
+        positions = [(r.node, self._answers.load(r).flat) for r in steps.steps if not r.guard]
         if segment.kind is SegmentKind.REDUCE and not spans_rows(segment, mapping):
             for node in segment.nodes:
                 nest.slices[node] = self.graph.nodes[node].element_count // nest.rows
@@ -456,7 +461,7 @@ class Placer:
 
     def _note_crossings(self, nest: Nest) -> None:
         segment, _ = nest.placed[-1]
-        steps = trace(self.graph, self._space_roots(segment), self._stored(nest, segment))
+        steps = self._trace(self._space_roots(segment), self._stored(nest, segment))
         for request, _ in steps.loads():
             if request.node in self.hard and self.nest_of[request.node] is not nest:
                 self.crossing.add(request.node)
@@ -503,11 +508,12 @@ def place_all(
     apart: Mapping[int, int] | None = None,
     rules: Rules = ALL,
     later: Mapping[int, int] | None = None,
+    answers: Answers | None = None,
 ) -> Placement:
     """Places all segments of the graph in nests. `apart`: a family's number by node; segments share a nest only if they have the same
-    number, or none. `later`: the earliest level of a node, if not 0. Raises TraceTooLargeError if a node that is no candidate has to
-    become one."""
-    placer = Placer(graph, candidates, groups, target, apart or {}, rules, later)
+    number, or none. `later`: the earliest level of a node, if not 0. `answers`: what other placements of the graph have
+    traced. Raises TraceTooLargeError if a node that is no candidate has to become one."""
+    placer = Placer(graph, candidates, groups, target, apart or {}, rules, later, answers)
     for segments in segment_list(graph, candidates):
         after = 0
         for segment in segments:

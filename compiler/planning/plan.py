@@ -13,7 +13,7 @@ from ..ops.table import OPS
 from ..passes.transposes_last import transposes_last
 from ..support.sequences import zip_strict
 from ..targets.targets import CPU, CpuTarget, Target
-from .access import TraceTooLargeError
+from .access import Answers, TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import NestCost, nest_cost
 from .execution import Execution, Mode, combination, execution_of, flat_execution
@@ -283,8 +283,10 @@ class _Choices:
 def _plan_graph(
     simple: Graph, output_numbers: tuple[int, ...], target: Target, apart: Mapping[int, int], rules: Rules
 ) -> Plan:
+    answers = Answers(simple)
+
     def placed(choices: _Choices) -> Plan:
-        return _placed(simple, output_numbers, target, apart, rules, choices)
+        return _placed(answers, output_numbers, target, apart, rules, choices)
 
     choices = _Choices()
     plan = placed(choices)
@@ -319,7 +321,7 @@ def _moved_at_a_loss(plan: Plan) -> list[frozenset[int]]:
 
 
 def _placed(
-    simple: Graph,
+    answers: Answers,
     output_numbers: tuple[int, ...],
     target: Target,
     apart: Mapping[int, int],
@@ -327,12 +329,12 @@ def _placed(
     choices: _Choices,
 ) -> Plan:
     """The plan with these choices, and as many nodes in memory as are needed for there to be a plan."""
-    forced: set[int] = set()
+    simple, forced = answers.graph, set[int]()
     for _ in range(MAX_REPLANS):
         candidates = find_candidates(simple, forced, choices.moved)
         groups = find_groups(simple, candidates)
         try:
-            placement = place_all(simple, candidates, groups, target, apart, rules, choices.later)
+            placement = place_all(simple, candidates, groups, target, apart, rules, choices.later, answers)
         except TraceTooLargeError as error:
             if error.node in forced:
                 raise

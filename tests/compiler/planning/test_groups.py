@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stitchfleet.compiler.ir.graph import WindowDimension
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, WindowDimension
 from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.schemes import Scheme
@@ -156,3 +156,30 @@ def test_a_concatenation_of_many_tensors_is_stored_if_it_is_broadcast(parts: int
     plan = plan_graph(graph, CPU)
     assert (joined in plan.candidates) == is_stored
     assert len(plan.levels) == 1 + is_stored
+
+
+@pytest.mark.parametrize("kind", ["scatter", "scan"])
+@pytest.mark.parametrize(("ops", "nests", "is_stored"), [(9, 4, True), (4, 2, True), (3, 2, False), (9, 1, False)])
+def test_what_several_scatters_or_scans_compute_with_is_stored(
+    kind: str, ops: int, nests: int, is_stored: bool
+) -> None:
+    """Each has a nest of its own. The last value before they part is stored, not one before or behind it."""
+    maker = Maker("lone")
+    x = y = maker.parameter(96, 8)
+    before = []
+    for _ in range(ops):
+        before.append(x)
+        x = maker.op("multiply", x, y)
+    zeros = maker.constant(0.0, (40, 8)) if kind == "scatter" else maker.parameter(8)
+    results, scaled = [], []
+    for k in range(nests):
+        scaled.append(maker.op("multiply", x, maker.parameter(96, 8)))
+        if kind == "scatter":
+            indices = maker.parameter(96, dtype=DType.S32)
+            numbers = GatherDimensions((1,), (0,), (0,), 1)
+            results.append(maker.op("scatter", zeros, indices, scaled[k], scatter=numbers, kind="sum"))
+        else:
+            results.append(maker.op("scan", scaled[k], zeros, kind="sum", dimension=0, reverse=False, exclusive=False))
+    plan = plan_graph(maker.done(*results, maker.op("negate", x)), CPU)
+    assert (x in plan.candidates) == is_stored
+    assert not {*before, *scaled} & set(plan.candidates)
