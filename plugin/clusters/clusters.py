@@ -234,6 +234,10 @@ def _with_copies(
     return changed
 
 
+_SCRATCH = {"FusedBatchNormV3": (5,), "FusedBatchNormGradV3": (3, 4)}
+"""Operator -> the results that hold nothing, and whose shape depends on the implementation (rewrite.drop_reserve_spaces)."""
+
+
 def _is_back_edge(graph: PlacedGraph, source: int) -> bool:
     return graph.nodes[source].op in ("NextIteration", "RefNextIteration")
 
@@ -275,6 +279,9 @@ def _reason_to_stay(
         return "has no input"
     if not graph.consumers[index]:
         return "its results are not used"
+    scratch = {Port(index, k) for k in _SCRATCH.get(node.op, ())}
+    if any(not scratch.isdisjoint(graph.nodes[reader].inputs) for reader, _ in graph.consumers[index]):
+        return "scratch that it returns is read"
     return None
 
 

@@ -118,7 +118,7 @@ class Writer:
     def shaped(self, v, values):
         """Moves of data. The extents stay batch, length, WIDTH or 1."""
         x = v.tensor
-        kind = self.draw.integers(9)
+        kind = self.draw.integers(11)
         if kind == 0:
             moved = tf.reverse(x, [int(self.draw.integers(3))])
         elif kind == 1:
@@ -138,11 +138,32 @@ class Writer:
         elif kind == 7:
             left, right = tf.split(tf.broadcast_to(x, tf.shape(x + tf.zeros([WIDTH]))), 2, 2)
             moved = tf.concat([right, left], 2)
+        elif kind == 8:
+            return self.at_positions(v)
+        elif kind == 9:
+            return self.resized(v)
         else:
             marks = tf.one_hot(tf.math.floormod(self.positions, WIDTH), WIDTH)
             moved = x + 0.25 * tf.reduce_sum(marks, 0)
             return self.bounded(moved, v.bound + 4)
         return Value(moved, v.bound, v.exact and kind in (0, 2, 3))
+
+    def at_positions(self, v):
+        """Rows gathered at vectors of positions, and scattered back there, several to some."""
+        shape = tf.shape(v.tensor)
+        at = tf.stack([self.positions % shape[0], self.positions % shape[1]], 1)
+        rows = tf.gather_nd(v.tensor, at)
+        return self.bounded(v.tensor + tf.scatter_nd(at, 0.25 * tf.tanh(rows), shape), v.bound + 0.25 * max(LENGTHS))
+
+    def resized(self, v):
+        """Each row as a small image, made larger and perhaps smaller again."""
+        wide = v.tensor + tf.zeros([WIDTH])
+        method = ("nearest", "bilinear")[self.draw.integers(2)]
+        height, width = (int(extent) for extent in self.draw.integers(2, 7, size=2))
+        image = tf.reshape(wide, [-1, 2, WIDTH // 2, 1])
+        large = tf.tanh(tf.image.resize(image, [height, width], method))
+        small = tf.image.resize(large, [2, WIDTH // 2], "bilinear" if self.draw.integers(2) else "nearest")
+        return Value(tf.reshape(small, tf.shape(wide)), 1.0)
 
     def nested(self, values, depth):
         """A cond, a while or a call whose body draws operators of its own."""
