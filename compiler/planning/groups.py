@@ -179,17 +179,22 @@ def _read_by_lone_nests(graph: Graph, users: Sequence[Sequence[int]], known: Col
     """Element-wise nodes that should be in memory, because several scatters or scans compute with them: each has a nest of its own,
     which would compute them again. Each is mapped to the number of ops that it saves. known: nodes whose values are there."""
     found: dict[int, int] = {}
-    reached: list[frozenset[int]] = [frozenset()] * len(graph.nodes)
+    reached: list[Mapping[int, int]] = [{}] * len(graph.nodes)
+    """For each node, the nests that compute with it, and how many of its elements each reads: fewer behind a slice."""
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]
         if i in known or OPS[node.op].cost not in (*ELEMENTWISE, Cost.MOVEMENT):
             continue
-        of_users = [frozenset((user,)) if graph.nodes[user].op in _LONE else reached[user] for user in users[i]]
-        nests = frozenset().union(*of_users)
-        is_parted = any(one != nests for one in of_users)
-        if is_parted and OPS[node.op].elementwise and node.element_count > 1:
+        own, nests, is_parted = node.element_count, dict[int, int](), False
+        for user in users[i]:
+            theirs = {user: own} if graph.nodes[user].op in _LONE else reached[user]
+            is_parted = is_parted or (user != users[i][0] and theirs.keys() != nests.keys())
+            for nest, elements in theirs.items():
+                nests[nest] = min(own, max(elements, nests.get(nest, 0)))
+        times = sum(nests.values()) / max(own, 1)
+        if is_parted and times >= SEVERAL_TIMES and OPS[node.op].elementwise and own > 1:
             cost, _ = _cost_of(graph, i, known)
-            if cost * len(nests) >= STORING and len(nests) > 1:
+            if cost * times >= STORING:
                 found[i] = cost
                 continue
         reached[i] = nests

@@ -183,3 +183,17 @@ def test_what_several_scatters_or_scans_compute_with_is_stored(
     plan = plan_graph(maker.done(*results, maker.op("negate", x)), CPU)
     assert (x in plan.candidates) == is_stored
     assert not {*before, *scaled} & set(plan.candidates)
+
+
+def test_what_scatters_read_a_slice_of_each_is_not_stored() -> None:
+    maker = Maker("slices")
+    x = maker.parameter(96, 8)
+    for _ in range(9):
+        x = maker.op("multiply", x, x)
+    numbers = GatherDimensions((1,), (0,), (0,), 1)
+    zeros, results = maker.constant(0.0, (40, 8)), []
+    for k in range(4):
+        part = maker.op("slice", x, start=(24 * k, 0), limit=(24 * k + 24, 8), strides=(1, 1))
+        indices = maker.parameter(24, dtype=DType.S32)
+        results.append(maker.op("scatter", zeros, indices, part, scatter=numbers, kind="sum"))
+    assert x not in plan_graph(maker.done(*results), CPU).candidates
