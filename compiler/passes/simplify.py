@@ -112,6 +112,14 @@ class _Rewriter:
             return None
         return literal.value.reshape(())
 
+    def scalar_of(self, index: int) -> int | None:
+        """The node of shape () that a node repeats for all its elements; None if there is none."""
+        node = self.builder.nodes[index]
+        while node.op in ("broadcast", "reshape") and node.shape:
+            index = node.operands[0]
+            node = self.builder.nodes[index]
+        return None if node.shape else index
+
     def fold(self, node: Node) -> int | None:
         """Evaluates an op on constants of one element: the index of the constant, or None if the op cannot be folded."""
         row = OPS[node.op]
@@ -249,9 +257,15 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
     """concatenate of one operand: that operand. concatenate of the slices of one tensor, in their order: that tensor, or a slice of
     it. If each slice is there several times in a row (`tf.keras.backend.repeat_elements`), a broadcast of it. If equal slices
     are joined along another dimension than they were cut (heads: `tf.concat(tf.split(x, 8, axis=2), axis=0)`), or are stacked (each
-    is of extent 1, as `tf.stack` of `tf.split` does): a transpose of it."""
+    is of extent 1, as `tf.stack` of `tf.split` does): a transpose of it. If what is joined is computed from such slices by one op:
+    that op on what the slices are (the gradient of `repeat_elements`)."""
     if len(node.operands) == 1:
         return node.operands[0]
+    whole = _op_of_joined(rewriter, node)
+    if whole is None:
+        whole = _strided(rewriter, node)
+    if whole is not None:
+        return whole
     distinct = [operand for operand, _ in itertools.groupby(node.operands)]
     times = len(node.operands) // len(distinct)
     parts = [rewriter.builder.nodes[operand] for operand in distinct]
@@ -292,6 +306,59 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
     spread = (*(cut[i] for i in order[: to + 1]), times, *(cut[i] for i in order[to + 1 :]))
     places = tuple(i for i in range(len(spread)) if i != to + 1)
     return rewriter.make("reshape", (emit("broadcast", moved, spread, dimensions=places),), node)
+
+
+def _op_of_joined(rewriter: _Rewriter, node: Node) -> int | None:
+    """concatenate of what one element-wise op makes of several operands, perhaps stacked: the op on the joined operands, if each
+    of those is something else than a concatenate again."""
+    parts = [rewriter.builder.nodes[operand] for operand in node.operands]
+    made = [rewriter.source(part) if part.op == "reshape" else part for part in parts]
+    first = made[0]
+    if not OPS[first.op].elementwise or any(_form(one) != _form(first) for one in made):
+        return None
+    joined = []
+    for operands in zip_strict(*(one.operands for one in made)):
+        dtype = rewriter.builder.nodes[operands[0]].dtype
+        if any(rewriter.builder.nodes[operand].dtype is not dtype for operand in operands):
+            return None
+        scalar = rewriter.scalar_of(operands[0])
+        if len(set(operands)) == 1 and scalar is not None:
+            whole = Node("broadcast", (scalar,), node.shape, dtype, MappingProxyType({"dimensions": ()}), node.name)
+        else:
+            shaped = tuple(
+                rewriter.emit(Node("reshape", (operand,), part.shape, dtype, MappingProxyType({}), node.name))
+                for operand, part in zip_strict(operands, parts)
+            )
+            whole = Node("concatenate", shaped, node.shape, dtype, node.attributes, node.name)
+        joined.append(rewriter.emit(whole))
+        if rewriter.builder.nodes[joined[-1]].op == "concatenate":
+            return None
+    return rewriter.make(first.op, tuple(joined), node, **first.attributes)
+
+
+def _form(node: Node) -> tuple[object, ...]:
+    """What two nodes have in common if they compute the same of their operands, whose extents may differ."""
+    return (node.op, node.dtype, len(node.operands), _key(node.attributes))
+
+
+def _strided(rewriter: _Rewriter, node: Node) -> int | None:
+    """concatenate of slices of one tensor, each of extent 1 and as far behind the one before: a slice with a stride."""
+    parts = [rewriter.builder.nodes[operand] for operand in node.operands]
+    axis = attribute(node, "dimension", int)
+    first = parts[0]
+    if any(part.op != "slice" or part.operands != first.operands or part.shape != first.shape for part in parts):
+        return None
+    starts = [integers(part, "start") for part in parts]
+    step = starts[1][axis] - starts[0][axis]
+    strides = integers(first, "strides")
+    if first.shape[axis] != 1 or step < 1 or any(integers(part, "strides") != strides for part in parts):
+        return None
+    if any(start != _replaced(starts[0], axis, starts[0][axis] + i * step) for i, start in enumerate(starts)):
+        return None
+    limit = _replaced(integers(first, "limit"), axis, starts[-1][axis] + 1)
+    return rewriter.make(
+        "slice", first.operands, node, start=starts[0], limit=limit, strides=_replaced(strides, axis, step)
+    )
 
 
 def _axis_of_a_split(slices: Sequence[Node]) -> int | None:

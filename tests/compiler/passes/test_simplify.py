@@ -85,6 +85,17 @@ def _twice(parts: list[int]) -> list[int]:
     return [part for part in parts for _ in range(2)]
 
 
+def _sums_of_pairs(b: GraphBuilder, x: int) -> int:
+    """As in the gradient of `tf.keras.backend.repeat_elements`."""
+    parts = _parts(b, x, 1)
+    return _one(b, "concatenate", *(_one(b, "add", parts[k], parts[k + 1]) for k in range(0, 8, 2)), dimension=1)
+
+
+def _within_bounds(b: GraphBuilder, parts: list[int]) -> list[int]:
+    low, high = (_scalar(b, value, (4, 1)) for value in (-1, 1))
+    return [_one(b, "clamp", low, part, high) for part in parts]
+
+
 def _rolled(b: GraphBuilder, x: int) -> int:
     """As XLA rolls the columns by three: the first start is beyond the end and is clamped."""
     shifts = build(b, "constant", (), literal=Literal(np.array([7, 3], np.int32)))
@@ -175,6 +186,55 @@ CASES: list[tuple[str, Callable[[GraphBuilder, int], int], list[str]]] = [
         "pairs of columns, which are no stack",
         lambda b, x: _one(b, "concatenate", *_parts(b, x, 1, 4, (1, 16)), dimension=0),
         ["slice", "reshape", "slice", "reshape", "concatenate"],
+    ),
+    ("every second column", lambda b, x: _one(b, "concatenate", *_parts(b, x, 1)[::2], dimension=1), ["slice"]),
+    (
+        "columns at other distances",
+        lambda b, x: _one(b, "concatenate", *(_parts(b, x, 1)[k] for k in (0, 2, 3)), dimension=1),
+        ["slice", "slice", "slice", "concatenate"],
+    ),
+    (
+        "one op on each column",
+        lambda b, x: _one(b, "concatenate", *(_one(b, "exp", part) for part in _parts(b, x, 1)), dimension=1),
+        ["exp"],
+    ),
+    ("sums of pairs of columns", _sums_of_pairs, ["slice", "slice", "add"]),
+    (
+        "one op on each column, stacked",
+        lambda b, x: _one(
+            b,
+            "concatenate",
+            *(build(b, "reshape", (_one(b, "exp", part),), shape=(1, 4)) for part in _parts(b, x, 1)),
+            dimension=0,
+        ),
+        ["transpose", "exp"],
+    ),
+    (
+        "each column within bounds",
+        lambda b, x: _one(b, "concatenate", *_within_bounds(b, _parts(b, x, 1)), dimension=1),
+        ["constant", "constant", "broadcast", "broadcast", "clamp"],
+    ),
+    (
+        "each column times a number",
+        lambda b, x: _one(
+            b,
+            "concatenate",
+            *(_one(b, "multiply", part, _scalar(b, 3, (4, 1))) for part in _parts(b, x, 1)),
+            dimension=1,
+        ),
+        ["constant", "broadcast", "multiply"],
+    ),
+    (
+        "another op on each column",
+        lambda b, x: _one(
+            b, "concatenate", *(_one(b, op, _parts(b, x, 1)[k]) for k, op in enumerate(("exp", "tanh"))), dimension=1
+        ),
+        ["slice", "slice", "exp", "tanh", "concatenate"],
+    ),
+    (
+        "one op on columns in another order",
+        lambda b, x: _one(b, "concatenate", *(_one(b, "exp", part) for part in _parts(b, x, 1, 4)[::-1]), dimension=1),
+        ["slice", "slice", "exp", "exp", "concatenate"],
     ),
     ("times one", lambda b, x: _one(b, "multiply", _scalar(b, 1), x), []),
     ("by one", lambda b, x: _one(b, "divide", x, _scalar(b, 1)), []),
