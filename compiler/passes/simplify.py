@@ -26,6 +26,9 @@ from .written_out import erf_argument
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
 """Ops that, like element-wise ops, are folded if their operands are constants of one element."""
 
+MOST_JOINED: Final = 100
+"""The most ops, one after the other, on parts that are joined. The rule calls itself for each."""
+
 
 def simplify(graph: Graph) -> Graph:
     """An equal graph (see the module for two exceptions) without needless nodes. Parameters and outputs keep their numbers and
@@ -73,6 +76,9 @@ class _Rewriter:
         self.builder = GraphBuilder(name)
         self.renamed: list[int] = []
         self.known: dict[tuple[object, ...], int] = {}
+        """What was emitted, and the node that stands for it."""
+        self.joining = 0
+        """How deep the rule of joined ops (`_op_of_joined`) is in the ops that the joined ones read."""
 
     def add(self, node: Node) -> None:
         operands = tuple(self.renamed[operand] for operand in node.operands)
@@ -80,19 +86,19 @@ class _Rewriter:
 
     def emit(self, node: Node) -> int:
         """The index of a node equal to `node` (whose operands are indices of the new graph)."""
-        rule = _RULES.get(node.op)
-        replaced = rule(self, node) if rule is not None else None
-        if replaced is None:
-            replaced = self.fold(node)
-        if replaced is not None:
-            return replaced
         if node.op == "parameter":
             return self.builder.add(node.op, (), node.shape, node.dtype, node.name, **node.attributes)
         key = (node.op, node.operands, node.shape, node.dtype, _key(node.attributes))
         if key not in self.known:
-            self.known[key] = self.builder.add(
-                node.op, node.operands, node.shape, node.dtype, node.name, **node.attributes
-            )
+            rule = _RULES.get(node.op)
+            replaced = rule(self, node) if rule is not None else None
+            if replaced is None:
+                replaced = self.fold(node)
+            if replaced is None:
+                replaced = self.builder.add(
+                    node.op, node.operands, node.shape, node.dtype, node.name, **node.attributes
+                )
+            self.known[key] = replaced
         return self.known[key]
 
     def make(self, op: str, operands: tuple[int, ...], like: Node, **attributes: Attribute) -> int:
@@ -316,6 +322,18 @@ def _op_of_joined(rewriter: _Rewriter, node: Node) -> int | None:
     first = made[0]
     if not OPS[first.op].elementwise or any(_form(one) != _form(first) for one in made):
         return None
+    if rewriter.joining == MOST_JOINED:
+        return None
+    rewriter.joining += 1
+    joined = _joined_operands(rewriter, node, parts, made)
+    rewriter.joining -= 1
+    return None if joined is None else rewriter.make(first.op, joined, node, **first.attributes)
+
+
+def _joined_operands(
+    rewriter: _Rewriter, node: Node, parts: Sequence[Node], made: Sequence[Node]
+) -> tuple[int, ...] | None:
+    """The operands of the ops `made`, joined as `node` joins the `parts`; None if one would be a concatenate."""
     joined = []
     for operands in zip_strict(*(one.operands for one in made)):
         dtype = rewriter.builder.nodes[operands[0]].dtype
@@ -333,7 +351,7 @@ def _op_of_joined(rewriter: _Rewriter, node: Node) -> int | None:
         joined.append(rewriter.emit(whole))
         if rewriter.builder.nodes[joined[-1]].op == "concatenate":
             return None
-    return rewriter.make(first.op, tuple(joined), node, **first.attributes)
+    return tuple(joined)
 
 
 def _form(node: Node) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from stitchfleet.compiler.ir.graph import Attribute, DType, Graph, GraphBuilder,
 from stitchfleet.compiler.ops.interpreter import evaluate
 from stitchfleet.compiler.ops.table import build
 from stitchfleet.compiler.ops.verify import verify
-from stitchfleet.compiler.passes.simplify import prune, simplify
+from stitchfleet.compiler.passes.simplify import MOST_JOINED, prune, simplify
 from stitchfleet.compiler.passes.written_out import DENOMINATOR, NUMERATOR
 
 from ..strategies import graphs
@@ -256,6 +256,21 @@ def test_each_rule_leaves_what_it_says(grow: Callable[[GraphBuilder, int], int],
     assert [node.op for node in cleaned.nodes if node.op != "parameter"] == left
     inputs = random_inputs(graph, np.random.default_rng(0), "normal")
     assert judge(cleaned, inputs, evaluate(graph, inputs)).ok
+
+
+def _chain_on_parts(length: int) -> list[str]:
+    """The ops that are left of so many multiplies on each column, each of which reads the one before twice."""
+    b = GraphBuilder("g")
+    x = build(b, "parameter", (), number=0, shape=(4, 8), dtype=DType.F32)
+    parts = _parts(b, x, 1)
+    for _ in range(length):
+        parts = [_one(b, "multiply", part, part) for part in parts]
+    return [node.op for node in simplify(b.finish((_one(b, "concatenate", *parts, dimension=1),))).nodes]
+
+
+def test_a_chain_on_parts_is_joined_once_for_each_op_and_a_very_long_one_stays() -> None:
+    assert _chain_on_parts(MOST_JOINED) == ["parameter", *["multiply"] * MOST_JOINED]
+    assert _chain_on_parts(1000).count("multiply") == 8000
 
 
 def test_a_large_constant_of_one_value_is_a_splat() -> None:
