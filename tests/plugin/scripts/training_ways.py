@@ -47,9 +47,20 @@ def fitted(folder, *callbacks, model=None):
     return history.history["loss"]
 
 
-def trained(loss_of, variables, optimizer=None):
-    """Losses of a loop that people write. variables: after the first call of loss_of."""
-    optimizer = optimizer or tf.keras.optimizers.Adam(0.01)
+def losses_of(train_step, after=lambda number: None):
+    """Losses of a loop that people write. after: called with each step's number."""
+    losses = []
+    for number in range(STEPS):
+        if number in RESTS:
+            rest(90)
+        losses.append(float(train_step()))
+        after(number)
+    return losses
+
+
+def trained(loss_of, variables):
+    """Losses of a training function. variables: asked for after the first call of loss_of."""
+    optimizer = tf.keras.optimizers.Adam(0.01)
 
     @tf.function
     def train_step():
@@ -59,12 +70,7 @@ def trained(loss_of, variables, optimizer=None):
         optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
         return loss
 
-    losses = []
-    for number in range(STEPS):
-        if number in RESTS:
-            rest(90)
-        losses.append(float(train_step()))
-    return losses
+    return losses_of(train_step)
 
 
 def of_policy(name):
@@ -100,8 +106,7 @@ def callbacks(folder):
 def checkpoints(folder):
     """A `tf.train.Checkpoint` of model and optimizer, restored every 20 steps."""
     model, optimizer = network(), tf.keras.optimizers.Adam(0.01)
-    losses = []
-    step = {}
+    saved = {}
 
     @tf.function
     def train_step():
@@ -110,16 +115,14 @@ def checkpoints(folder):
         optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
         return loss
 
-    for number in range(STEPS):
-        if number in RESTS:
-            rest(90)
-        losses.append(float(train_step()))
+    def after(number):
         if number == 10:
-            step["saved"] = tf.train.Checkpoint(model=model, optimizer=optimizer)
-            step["path"] = step["saved"].save(str(folder / "checkpoint"))
-        elif number % 20 == 15:
-            step["saved"].restore(step["path"])
-    return losses
+            saved["checkpoint"] = tf.train.Checkpoint(model=model, optimizer=optimizer)
+            saved["path"] = saved["checkpoint"].save(str(folder / "checkpoint"))
+        elif number % 20 == 15 and saved:
+            saved["checkpoint"].restore(saved["path"])
+
+    return losses_of(train_step, after)
 
 
 def profiler(folder):
@@ -245,12 +248,7 @@ def optimizers(folder):
             total += loss
         return total
 
-    losses = []
-    for number in range(STEPS):
-        if number in RESTS:
-            rest(90)
-        losses.append(float(train_step()))
-    return losses
+    return losses_of(train_step)
 
 
 WAYS = {
