@@ -50,7 +50,8 @@ def rows(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{len(used)}",
                 f"{error:.2f} of its bound" if used else "-",
                 f"{len(summary['reverts'])}" if summary else "-",
-                f"{after[0]:.0f} s" if after and after[0] else stitched["note"] or "-",
+                "; ".join([*[f"{seconds:.0f} s" for seconds in after if seconds], *filter(None, [stitched["note"]])])
+                or "-",
                 f"{(stitched['peak_bytes'] - plain['peak_bytes']) / 2**20:+.0f} MiB |",
             ]
         )

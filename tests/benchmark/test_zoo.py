@@ -119,6 +119,13 @@ def test_a_row_says_what_a_job_gained() -> None:
     assert row.count("|") == HEADER[0].count("|")
 
 
+def test_a_row_says_that_a_job_went_back_to_plain() -> None:
+    note = "ended in phase plain: stitching does not pay here: 277.7% to 257.3% slower"
+    stitched = result("stitched", 30.0, summary=summary(), peak_bytes=2**30, note=note)
+    (row,) = rows(document(ocr=[result("plain", 30.0), result("xla", 24.0), stitched]))
+    assert f"| 12 s; {note} |" in row
+
+
 def test_parts_are_merged_and_a_jobs_last_result_counts() -> None:
     first = document(ocr=[result("plain", 30.0)], audio=[result("plain", 2.0)]) | {"when": "2026-11-27T10:00:00Z"}
     last = document(ocr=[result("plain", 31.0)]) | {"when": "2026-11-28T10:00:00Z", "coverage": {}}
