@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..ir.graph import Graph
-from ..ir.index_maps import Guard, Index, Var, linear, unravel
+from ..ir.index_maps import Guard, Index, Var, unravel
 from ..ops.propagation import ElementRequest
 from ..ops.table import OPS, Cost
 from ..targets.targets import CpuTarget, GpuTarget, Target
@@ -425,9 +425,7 @@ class Placer:
         row = Var(ROW, theirs.rows)
         roots = mapped_roots(self.graph, dominant, theirs, Index.of_var(row), Index.of_var(within(theirs.inner)))
         everything = self._trace(roots, stored).steps
-        slices = slices_under(
-            ((r.node, linear(r.position, self.graph.nodes[r.node].shape)) for r in everything if not r.guard), row
-        )
+        slices = slices_under(((r.node, self._answers.load(r).flat) for r in everything if not r.guard), row)
         shared = Nest(-1, theirs.rows, 0, slices=dict(slices))
         mapping, _ = self._find_mapping(segment, shared, steps)
         return mapping

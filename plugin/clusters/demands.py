@@ -91,7 +91,7 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
     check = Expressions(function, f"{name}_inside", dtype)
     inside = _is_inside(check, graph, index, operands)
     integers = check.of(DT_INT32)
-    shape = _shape(check, operands[0], counted, DT_INT32)
+    shape = check.of(counted).shape(operands[0], DT_INT32)
 
     def ones(begin: int, end: int) -> str:
         """A vector of ones, one for each axis of the indexed operand from `begin` to before `end`."""
@@ -99,15 +99,14 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
 
     parts = [
         ones(0, axis),
-        _shape(check, operands[1], dtype, DT_INT32),
+        check.of(dtype).shape(operands[1], DT_INT32),
         ones(_LAST if axis == -1 else axis + 1, _LAST),
     ]
     spread = check.bare("ConcatV2", *parts, integers.constant(0))
     spread.attr["T"].type, spread.attr["Tidx"].type, spread.attr["N"].i = DT_INT32, DT_INT32, len(parts)
-    mask = check.bare("Reshape", inside, f"{spread.name}:output:0")
-    mask.attr["T"].type, mask.attr["Tshape"].type = DT_BOOL, DT_INT32
+    mask = check.of(DT_BOOL).reshape(inside, f"{spread.name}:output:0")
     zeros = check.of(counted).node("ZerosLike", "y", gathered)
-    result = function.node_def.add(name=name, op="SelectV2", input=[f"{mask.name}:output:0", gathered, zeros])
+    result = function.node_def.add(name=name, op="SelectV2", input=[mask, gathered, zeros])
     result.attr["T"].type = counted
 
 
@@ -139,7 +138,7 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
 def _is_inside(check: Expressions, graph: PlacedGraph, index: int, operands: list[str]) -> str:
     """The name of a bool tensor: which of the indices are in range. check: Expressions of the indices' dtype."""
     counted, axis = _counted(graph, index)
-    shape = _shape(check, operands[0], counted, _index_type(graph, index))
+    shape = check.of(counted).shape(operands[0], _index_type(graph, index))
     if axis is not None:
         limit = _slice(check, shape, axis, axis + 1, _index_type(graph, index))
     else:
@@ -157,8 +156,8 @@ def _are_inside(check: Expressions, node: NodeDef, operands: list[str]) -> str:
     if node.op == "ScatterNd":
         indices, extents = operands[0], operands[2]
     else:
-        indices, extents = operands[1], _shape(check, operands[0], int(node.attr["Tparams"].type), dtype)
-    count = _slice(check, _shape(check, indices, dtype, DT_INT32), -1, _LAST, DT_INT32)
+        indices, extents = operands[1], check.of(int(node.attr["Tparams"].type)).shape(operands[0], dtype)
+    count = _slice(check, check.of(dtype).shape(indices, DT_INT32), -1, _LAST, DT_INT32)
     limits = _between(check, extents, check.of(DT_INT32).constant([0]), f"{count.name}:output:0", DT_INT32, dtype)
     low = check.node("GreaterEqual", "z", indices, check.constant(0))
     return both(check, low, check.node("Less", "z", indices, f"{limits.name}:output:0"))
@@ -192,13 +191,6 @@ def both(expressions: Expressions, first: str, second: str) -> str:
     return f"{expressions.bare('LogicalAnd', first, second).name}:z:0"
 
 
-def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -> str:
-    """The shape as a vector of `dtype`."""
-    node = expressions.bare("Shape", value)
-    node.attr["T"].type, node.attr["out_type"].type = value_dtype, dtype
-    return f"{node.name}:output:0"
-
-
 def _slice(expressions: Expressions, vector: str, begin: int, end: int, dtype: int) -> NodeDef:
     """The operator that takes a vector's elements from `begin` to `end`."""
     integers = expressions.of(DT_INT32)
@@ -215,17 +207,15 @@ def _between(expressions: Expressions, vector: str, begin: str, end: str, place_
 def _element(expressions: Expressions, vector: str, place: str, place_dtype: int, dtype: int) -> NodeDef:
     """The operator that takes the element at `place`, a scalar of `place_dtype` (negative: from the end), as a vector of one."""
     places = expressions.of(place_dtype)
-    begin = expressions.bare("Reshape", place, expressions.of(DT_INT32).constant([1]))
-    begin.attr["T"].type, begin.attr["Tshape"].type = place_dtype, DT_INT32
-    end = places.node("AddV2", "z", f"{begin.name}:output:0", places.constant([1]))
-    return _between(expressions, vector, f"{begin.name}:output:0", end, place_dtype, dtype)
+    begin = places.reshape(place, expressions.of(DT_INT32).constant([1]))
+    end = places.node("AddV2", "z", begin, places.constant([1]))
+    return _between(expressions, vector, begin, end, place_dtype, dtype)
 
 
 def _everywhere(expressions: Expressions, holds: str) -> str:
     """A bool scalar: whether all elements of a bool tensor are true."""
     integers = expressions.of(DT_INT32)
-    flat = expressions.bare("Reshape", holds, integers.constant([-1]))
-    flat.attr["T"].type, flat.attr["Tshape"].type = DT_BOOL, DT_INT32
-    all_ = expressions.bare("All", f"{flat.name}:output:0", integers.constant([0]))
+    flat = expressions.of(DT_BOOL).reshape(holds, integers.constant([-1]))
+    all_ = expressions.bare("All", flat, integers.constant([0]))
     all_.attr["Tidx"].type = DT_INT32
     return f"{all_.name}:output:0"

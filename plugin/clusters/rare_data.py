@@ -103,10 +103,9 @@ def _relu_in_training(channel_dimension: int) -> Callable[[_Floats, list[str]], 
     def made(f: _Floats, operands: list[str]) -> str:
         (features,) = operands
         integers = f.nodes.of(DT_INT32)
-        shape = f.nodes.bare("Shape", features)
-        shape.attr["T"].type, shape.attr["out_type"].type = f.dtype, DT_INT32
+        shape = f.nodes.shape(features)
         bounds = integers.constant([channel_dimension]), integers.constant([1])
-        channels = integers.bare("Slice", f"{shape.name}:output:0", *bounds)
+        channels = integers.bare("Slice", shape, *bounds)
         channels.attr["T"].type = channels.attr["Index"].type = DT_INT32
         rest = integers.node("FloorMod", "z", f"{channels.name}:output:0", integers.constant(_VECTOR_CHANNELS))
         in_vectors = integers.node("Equal", "z", rest, integers.constant(0))

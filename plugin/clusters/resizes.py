@@ -129,7 +129,7 @@ class _Body:
             return self.gathered(value, where.lower, axis)
         if times == 1:
             return value
-        shape = self._shape(value)
+        shape = self._images.shape(value)
         before, after = self._part(shape, 0, axis), self._part(shape, axis + 1, 4)
         split = self._reshape(value, before, [where.extent, 1], after)
         spread = self._images.bare("BroadcastTo", split, self._joined(before, [where.extent, times], after))
@@ -153,7 +153,7 @@ class _Body:
         if times == 1:
             return gradient
         if times is not None:
-            shape = self._shape(gradient)
+            shape = self._images.shape(gradient)
             after = self._part(shape, axis + 1, 4)
             return self._sum(
                 self._reshape(gradient, self._part(shape, 0, axis), [where.extent, times], after), axis + 1
@@ -189,11 +189,6 @@ class _Body:
         node.attr["T"].type, node.attr["Tidx"].type = self._images.dtype, DT_INT32
         return f"{node.name}:output:0"
 
-    def _shape(self, value: str) -> str:
-        node = self._images.bare("Shape", value)
-        node.attr["T"].type, node.attr["out_type"].type = self._images.dtype, DT_INT32
-        return f"{node.name}:output:0"
-
     def _part(self, shape: str, begin: int, end: int) -> str:
         """Elements of a shape."""
         bounds = self._integers.constant([begin]), self._integers.constant([end - begin])
@@ -210,12 +205,8 @@ class _Body:
         return f"{node.name}:output:0"
 
     def _reshape(self, value: str, before: str, extents: list[int], after: str) -> str:
-        node = self._images.bare("Reshape", value, self._joined(before, extents, after))
-        node.attr["T"].type, node.attr["Tshape"].type = self._images.dtype, DT_INT32
-        return f"{node.name}:output:0"
+        return self._images.reshape(value, self._joined(before, extents, after))
 
     def _reshaped(self, value: str, dtype: int, extents: list[int]) -> str:
         """A tensor of any dtype with the given extents."""
-        node = self._integers.bare("Reshape", value, self._integers.constant(extents))
-        node.attr["T"].type, node.attr["Tshape"].type = dtype, DT_INT32
-        return f"{node.name}:output:0"
+        return self._integers.of(dtype).reshape(value, self._integers.constant(extents))

@@ -68,6 +68,18 @@ class Expressions:
         node.attr["SrcT"].type, node.attr["DstT"].type = source, target
         return f"{node.name}:y:0"
 
+    def shape(self, value: str, out_type: int = DT_INT32) -> str:
+        """Appends a Shape. Returns the name of the result, a vector of DataType `out_type`."""
+        node = self.bare("Shape", value)
+        node.attr["T"].type, node.attr["out_type"].type = self.dtype, out_type
+        return f"{node.name}:output:0"
+
+    def reshape(self, value: str, shape: str) -> str:
+        """Appends a Reshape. shape: name of a vector of int32. Returns the name of the result."""
+        node = self.bare("Reshape", value, shape)
+        node.attr["T"].type, node.attr["Tshape"].type = self.dtype, DT_INT32
+        return f"{node.name}:output:0"
+
     def constant(self, value: float | list[int] | list[float]) -> str:
         """Appends a constant: a scalar, or a vector if `value` is a list. Raises ValueError for a dtype without a field here."""
         if self.dtype not in _VALUES:
