@@ -18,6 +18,7 @@
     functions    elementary functions, time per element, compared with glibc's vector library
     kernels_cpu  single kernels of many sizes (kernel_cases), compared with TensorFlow, XLA and a copy
     products     the matrix products of steps (products_alone: one by itself), compared with the machine's arithmetic
+    peers        other frameworks' compilers on the same models
     arithmetic   floating-point operations per second from registers alone
     progress     lines about the progress
     turns        timing of small functions in turns

@@ -31,6 +31,7 @@ from . import (
     idle,
     kernels_cpu,
     machine,
+    peers,
     products,
     step_kernels,
     telemetry,
@@ -127,6 +128,7 @@ examples:
   scripts/bench --contestants stitched --earlier ../old  before and after a change: old is a checkout with its own environment
   scripts/bench --zoo                                    models that nobody of this project wrote, from public packages
   scripts/bench --zoo hugging_face-bert,ocr              some of them; --zoo=list names all
+  scripts/bench --peers                                  today's compilers of other frameworks on the same models
   scripts/bench --kernels-cpu                            single kernels of many sizes, compared with TensorFlow, XLA and a copy
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, and its byte floor
   scripts/bench --changed ../old                         which kernels of the jobs' clusters a change changes, and their times
@@ -258,6 +260,7 @@ _OTHERS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "--admissions": _admissions,
     "--busy": busy.main,
     "--telemetry": telemetry.main,
+    "--peers": peers.main,
     "--products": products.main,
     "--kernels": step_kernels.main,
 }

@@ -119,7 +119,7 @@ class Contestant:
 
     stitchfleet: options of `stitchfleet run`; None: the script is started without it. arguments: further arguments of the script.
     environment: variables that are set for it. checkout: the folder of another checkout of this project, whose stitchfleet runs the
-    job; None: this one's.
+    job; None: this one's. instead: what it runs instead of the workload: another framework's form of it.
     """
 
     name: str
@@ -128,6 +128,7 @@ class Contestant:
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     checkout: pathlib.Path | None = None
+    instead: Workload | None = None
 
     @property
     def is_stitched(self) -> bool:

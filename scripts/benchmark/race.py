@@ -136,7 +136,7 @@ class Runner:
 
     def __init__(self, contestant: Contestant, workload: Workload, mark: str, folder: pathlib.Path) -> None:
         self.outcome = Outcome(contestant)
-        self.contestant, self.workload = contestant, workload
+        self.contestant, self.workload = contestant, contestant.instead or workload
         self.mark = f"{mark}{contestant.name}"
         self.files = Files(folder / contestant.name)
         self._process: subprocess.Popen[bytes] | None = None

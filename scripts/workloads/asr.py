@@ -55,7 +55,7 @@ class Speller(tf.keras.layers.Layer):
         heard: the listener's output, [batch, time, features]."""
         batch = tf.shape(heard)[0]
         memory = self.memory(heard)
-        first = self.cell.get_initial_state(batch_size=batch, dtype=heard.dtype)
+        first = [tf.zeros([batch, self.cell.units], heard.dtype)] * 2
 
         def write(position, letter, context, states, total, written):  # type: ignore[no-untyped-def]
             x, states = self.cell(tf.concat([self.letters(letter), context], axis=-1), states)
@@ -116,7 +116,7 @@ def main() -> None:
 
     @tf.function(jit_compile=arguments.xla or None)
     def recognize(frames: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(speller(listener(frames), arguments.letters))
+        return tf.reduce_mean(speller(listener(frames), length=arguments.letters))
 
     steps.run(recognize, utterances(arguments.batch, arguments.seed), arguments)
 

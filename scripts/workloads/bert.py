@@ -8,6 +8,8 @@ Understanding".
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import steps
 import tensorflow as tf
@@ -35,7 +37,7 @@ class Bert(tf.keras.Model):
         mask = padding_mask(tokens, text.PADDING)
         x = self.dropout(self.norm(self.words(tokens) + self.positions), training=training)
         for block in self.blocks:
-            x = block(x, mask, training)
+            x = block(x, mask, training=training)
         x = self.transform_norm(self.transform(x))
         words = tf.cast(self.words.embeddings, x.dtype)  # Keras casts all variables but embeddings
         return tf.matmul(x, words, transpose_b=True) + self.output_bias
@@ -55,7 +57,8 @@ def masked_batches(examples: np.ndarray, batch: int, seed: int) -> tf.data.Datas
     return steps.feed(batches.enumerate().map(mask))
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = steps.make_parser(__doc__)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
@@ -68,13 +71,15 @@ def main() -> None:
     parser.add_argument("--padded", action="store_true", help="use padded functions instead of full windows")
     parser.add_argument("--mixed", action="store_true", help="compute in bfloat16, keep the weights in float32")
     add_option(parser)
-    arguments = parser.parse_args()
+    return parser
 
-    ranks = Ranks(arguments.horovod)
+
+def build(arguments: argparse.Namespace) -> Bert:
+    """The model, with weights by the seed."""
     tf.keras.utils.set_random_seed(arguments.seed)
     if arguments.mixed:
         tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    model = Bert(
+    return Bert(
         arguments.vocabulary,
         arguments.hidden,
         arguments.layers,
@@ -83,6 +88,18 @@ def main() -> None:
         arguments.length,
         arguments.dropout,
     )
+
+
+def data(arguments: argparse.Namespace, rank: int = 0) -> tf.data.Dataset:
+    """The batches of a rank."""
+    cut = text.padded_functions if arguments.padded else text.token_windows
+    return masked_batches(cut(arguments.vocabulary, arguments.length), arguments.batch, arguments.seed + rank)
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    ranks = Ranks(arguments.horovod)
+    model = build(arguments)
     optimizer = tf.keras.optimizers.Adam(1e-4)
 
     def loss_of(tokens: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
@@ -105,12 +122,9 @@ def main() -> None:
     def infer(tokens: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return loss_of(tokens, labels, weights, training=False)
 
-    cut = text.padded_functions if arguments.padded else text.token_windows
-    examples = cut(arguments.vocabulary, arguments.length)
-    batches = masked_batches(examples, arguments.batch, arguments.seed + ranks.rank)
     steps.run(
         train if arguments.mode == "train" else infer,
-        batches,
+        data(arguments, ranks.rank),
         arguments,
         ranks,
         lambda: ranks.broadcast(model, optimizer),

@@ -32,7 +32,7 @@ class LanguageModel(tf.keras.Model):
         mask = tf.minimum(causal_mask(length), padding_mask(tokens, text.PADDING))
         x = self.dropout(self.words(tokens) + self.positions[:length], training=training)
         for block in self.blocks:
-            x = block(x, mask, training)
+            x = block(x, mask, training=training)
         return self.out(x)
 
 

@@ -61,7 +61,7 @@ class Block(tf.keras.layers.Layer):
         self.dropout = tf.keras.layers.Dropout(dropout)
 
     def call(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
-        x = self.first_norm(x + self.dropout(self.attention(x, x, mask, training), training=training))
+        x = self.first_norm(x + self.dropout(self.attention(x, x, mask, training=training), training=training))
         return self.second_norm(x + self.dropout(self.shrink(self.grow(x)), training=training))
 
 

@@ -9,6 +9,8 @@ corner, with noise; they reach the step as bytes, and the network scales them.
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import steps
 import tensorflow as tf
@@ -94,14 +96,28 @@ def pictures(batch: int, seed: int, count: int = 2048) -> tf.data.Dataset:
     return steps.feed(dataset.batch(batch, drop_remainder=True))
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = steps.make_parser(__doc__)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--width", type=int, default=32, help="channels of the first stage (default 32; ResNet-18: 64)")
-    arguments = parser.parse_args()
+    return parser
 
+
+def build(arguments: argparse.Namespace) -> ResNet:
+    """The model, with weights by the seed."""
     tf.keras.utils.set_random_seed(arguments.seed)
-    model = ResNet(arguments.width)
+    return ResNet(arguments.width)
+
+
+def data(arguments: argparse.Namespace) -> tf.data.Dataset:
+    """The batches."""
+    return pictures(arguments.batch, arguments.seed)
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    model = build(arguments)
     optimizer = tf.keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True)
     measure = tf.keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
 
@@ -121,7 +137,7 @@ def main() -> None:
         return tf.reduce_mean(tf.reduce_max(tf.nn.log_softmax(model(pictures)), axis=-1))
 
     step = train if arguments.mode == "train" else infer
-    steps.run(step, pictures(arguments.batch, arguments.seed), arguments)
+    steps.run(step, data(arguments), arguments)
 
 
 if __name__ == "__main__":

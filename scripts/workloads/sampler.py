@@ -6,6 +6,7 @@ each with a product of 8x20 with 20x2000 and one back. Neal 2011, "MCMC Using Ha
 
 from __future__ import annotations
 
+import argparse
 import itertools
 
 import steps
@@ -14,13 +15,33 @@ import tensorflow as tf
 CHAINS, COEFFICIENTS, OBSERVATIONS, LEAPS = 8, 20, 2000, 10
 
 
-def main() -> None:
-    arguments = steps.make_parser(__doc__, modes=("train",), steps=2000).parse_args()
-    seed = arguments.seed
+def parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
+    return steps.make_parser(__doc__, modes=("train",), steps=2000)
+
+
+def observed(seed: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """(the design, [OBSERVATIONS, COEFFICIENTS]; the labels, 0 or 1, [OBSERVATIONS]), float32."""
     design = tf.random.stateless_normal([OBSERVATIONS, COEFFICIENTS], (seed, 1))
     truth = tf.random.stateless_normal([COEFFICIENTS, 1], (seed, 2))
     chance = tf.sigmoid(tf.matmul(design, truth))[:, 0]
-    labels = tf.cast(tf.random.stateless_uniform([OBSERVATIONS], (seed, 3)) < chance, tf.float32)
+    return design, tf.cast(tf.random.stateless_uniform([OBSERVATIONS], (seed, 3)) < chance, tf.float32)
+
+
+def draws(seed: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """(momentum, normal, [CHAINS, COEFFICIENTS]; chance to accept, uniform, [CHAINS]) of 64 steps, float32."""
+    return [
+        (
+            tf.random.stateless_normal([CHAINS, COEFFICIENTS], (seed, 2 * k + 4)),
+            tf.random.stateless_uniform([CHAINS], (seed, 2 * k + 5)),
+        )
+        for k in range(64)
+    ]
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    design, labels = observed(arguments.seed)
     transposed = tf.transpose(design)
     position = tf.Variable(tf.zeros([CHAINS, COEFFICIENTS]))
     size = tf.Variable(0.02)
@@ -48,14 +69,7 @@ def main() -> None:
         size.assign(size * tf.exp(0.02 * (rate - 0.8)))
         return tf.reduce_mean(tf.where(accepted, after, before))
 
-    draws = [
-        (
-            tf.random.stateless_normal([CHAINS, COEFFICIENTS], (seed, 2 * k + 4)),
-            tf.random.stateless_uniform([CHAINS], (seed, 2 * k + 5)),
-        )
-        for k in range(64)
-    ]
-    steps.run(step, itertools.chain.from_iterable(itertools.repeat(draws)), arguments)
+    steps.run(step, itertools.cycle(draws(arguments.seed)), arguments)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class DecoderBlock(tf.keras.layers.Layer):
     def call(
         self, x: tf.Tensor, memory: tf.Tensor, own_mask: tf.Tensor, source_mask: tf.Tensor, training: bool
     ) -> tf.Tensor:
-        x = self.norms[0](x + self.dropout(self.own(x, x, own_mask, training), training=training))
-        x = self.norms[1](x + self.dropout(self.source(x, memory, source_mask, training), training=training))
+        x = self.norms[0](x + self.dropout(self.own(x, x, own_mask, training=training), training=training))
+        x = self.norms[1](x + self.dropout(self.source(x, memory, source_mask, training=training), training=training))
         return self.norms[2](x + self.dropout(self.shrink(self.grow(x)), training=training))
 
     def one_word(
@@ -82,7 +82,7 @@ class Transformer(tf.keras.Model):
     def encode(self, source: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
         x = self.embed(source, self.positions, training)
         for block in self.encoder:
-            x = block(x, mask, training)
+            x = block(x, mask, training=training)
         return x
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
@@ -95,7 +95,7 @@ class Transformer(tf.keras.Model):
         x = self.embed(given, self.positions, training)
         own_mask = causal_mask(self.length)
         for block in self.decoder:
-            x = block(x, memory, own_mask, source_mask, training)
+            x = block(x, memory, own_mask, source_mask, training=training)
         return self.logits(x)
 
     def decode(self, source: tf.Tensor) -> tf.Tensor:

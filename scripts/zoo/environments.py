@@ -66,11 +66,13 @@ def python_of(environment: Environment, say: Say) -> pathlib.Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not complete.exists():
             _forget_older(f"{environment.name}-*")
-            say(f"making the environment {environment.name}: {len(environment.packages)} packages, some minutes, once")
+            count = len(environment.requires + environment.packages)
+            say(f"making the environment {environment.name}: {count} packages, some minutes, once")
             _run(sys.executable, "-m", "venv", "--clear", str(folder))
             install = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             _run(*install, *environment.requires)
-            _run(*install, "--no-deps", *environment.packages)
+            if environment.packages:
+                _run(*install, "--no-deps", *environment.packages)
         complete.touch()
     return folder / "bin" / "python"
 

@@ -15,6 +15,7 @@ parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--log")
 parser.add_argument("--xla", action="store_true")
 parser.add_argument("--slower", type=float, default=1.0, help="how much longer a step is with --xla")
+parser.add_argument("--losses-times", type=float, default=1.0, help="compute losses that are so much larger")
 parser.add_argument("--fail-with-xla", action="store_true")
 parser.add_argument("--fail", action="store_true")
 parser.add_argument("--die-at", type=int, default=-1)
@@ -43,7 +44,7 @@ try:
         time.sleep(step_s * 4 / 5)
         seconds.append(time.monotonic() - start)
         starts.append(start)
-        losses.append(1.0 / (i + 1))
+        losses.append(arguments.losses_times / (i + 1))
         if i % 20 == 0:
             print(f"step {i:5d}  loss {losses[-1]:.6f}", flush=True)
 except KeyboardInterrupt:
