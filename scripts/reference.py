@@ -4,7 +4,7 @@ the tables of races in README.md and docs/results.md, between two lines of which
     <!-- table of all-2026-11-29-amd-avx512-2-cores.json.gz -->
     <!-- end of table -->
 
-    scripts/reference.py            writes docs/values.md, resources.md, rooms.md, versions.md and zoo.md, and those tables
+    scripts/reference.py            writes docs/values.md, resources.md, rooms.md, versions.md, zoo.md and peers.md, and those tables
     scripts/reference.py --check    checks whether they are up to date; exit code 1 if not
 
 A value's description is the comment above or after it in values.yaml; its type comes from values.schema.json.
@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from scripts.benchmark import markdown  # noqa: E402
+from scripts.benchmark.peers import CHECKED_STEPS  # noqa: E402
+from scripts.peers import catalog as peers  # noqa: E402
+from scripts.peers.table import table as peers_table  # noqa: E402
 from scripts.zoo import table as zoo  # noqa: E402
 from scripts.zoo.catalog import MODELS  # noqa: E402
 
@@ -258,6 +261,55 @@ def zoo_page() -> str:
     return "\n".join([text, *zoo.table(whole)]) + "\n"
 
 
+PEERS_TEXT = """# Beside the compilers of other frameworks
+
+Made by `scripts/reference.py` from [{file}](../scripts/benchmark/results/{file}), the results of `scripts/bench --peers --json FILE`
+({when}; {machine}; {versions}). Each model is one of our workloads, on the newest TensorFlow with Keras 3, and the same
+mathematics in JAX and in PyTorch, as their users write it ([scripts/peers/models](../scripts/peers/models)): `jax.jit` around the
+whole step with donated state; `torch.compile` around the loss, and PyTorch's fused optimizers. All start from the weights and batches
+that the TensorFlow script makes. Before the race each computes {steps} steps without dropout, and its losses are plain TensorFlow's
+to 1e-3 (of those here, to {difference}).
+
+In each field: the median step, and its ratio to stitched's (above 1: stitched is faster) with the 95% interval of the rounds' paired
+ratios.
+"""
+PEERS_NOTES = """
+## What is compared, and what cannot be
+
+- A stitched job is the user's own script, unchanged. Those of JAX and PyTorch are other programs: nobody's TensorFlow job becomes one
+  without being written anew.
+- Dropout: TensorFlow draws each mask by an operator of its own, JAX by XLA's generator ("rbg": its default, threefry, is slower on a
+  CPU), PyTorch inside of its kernels. The masks differ, what is computed with them does not.
+- TensorFlow's contestants read their batches from `tf.data`, the others from memory.
+- PyTorch has no padding that differs between two sides in a convolution, as Keras' "same" has with stride 2: the ResNet pads before
+  it.
+- `max-autotune` is PyTorch's with the C++ wrapper; its frozen weights, and weights packed for them, are for inference alone.
+- Models with loops whose length the data decides (DIEN, ASR, decoding word by word) and with lengths that change have no
+  form here that would be the same program. Single precision only.
+"""
+
+
+def peers_page() -> str:
+    """The text of docs/peers.md."""
+    file = max(RESULTS.glob("peers-*.json"), key=lambda path: path.name)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    differences = [
+        each["difference_of_first_losses"] or 0.0
+        for results in found["models"].values()
+        for each in results
+        if each["figures"]
+    ]
+    text = PEERS_TEXT.format(
+        file=file.name,
+        when=str(found["when"])[:10],
+        machine=f"{found['machine']['cpu']}, {found['machine']['cores']} cores",
+        versions=", ".join(f"{name} {found['versions'][name]}" for name in peers.PACKAGES),
+        steps=CHECKED_STEPS,
+        difference=f"{max(differences):.0e}",
+    )
+    return "\n".join([text, *peers_table(found)]) + "\n" + PEERS_NOTES
+
+
 _TABLE = re.compile(r"(<!-- table of (?P<file>\S+) -->\n).*?(<!-- end of table -->\n)", re.DOTALL)
 
 
@@ -282,6 +334,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/rooms.md": rooms_page,
     **({"docs/versions.md": versions_page} if any(RESULTS.glob("versions-*.json")) else {}),
     "docs/zoo.md": zoo_page,
+    **({"docs/peers.md": peers_page} if any(RESULTS.glob("peers-*.json")) else {}),
     "README.md": lambda: with_tables(_read("README.md")),
     "docs/results.md": lambda: with_tables(_read("docs/results.md")),
 }

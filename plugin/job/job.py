@@ -50,6 +50,9 @@ VERIFY_PATIENCE = 10
 SWIFT_COMPILE_STEPS = 2
 """If the kernels are ready after at most this many steps of the compile phase (they were in the cache), the baseline is skipped: the
 saving is estimated from the pairs of blocks that follow."""
+YOUNG_STEPS = 600
+"""Steps of the stitched phase in which those with comparisons are no part of pairs. A job whose shapes never end compares now and
+then for as long as it runs: later it is judged with them."""
 UNTIED_STEPS = 8
 """Steps of a function without a collective of all ranks after which a line says that it runs plain."""
 JUDGED_PAIRS = 24
@@ -128,6 +131,8 @@ class Job:
         self._lock = threading.Lock()
         self._unsettled: set[str] = set()
         """Clusters whose shapes never settle."""
+        self._unverified_calls = 0
+        """`NativeLibrary.unverified_calls` after the latest stitched step."""
         self._closing = False
         self._ticked = 0.0
         self.trace_budget = TraceBudget(settings.free_traces)
@@ -312,7 +317,7 @@ class Job:
         if self.is_forked_child:
             return None
         self._begin_with_ranks(program)
-        ticket = program.begin(quiet=not self.client.busy)
+        ticket = program.begin(quiet=not self.client.busy and not program.is_unverified)
         if self.native is not None and ticket.arm is Arm.STITCHED:
             stride = self.settings.sample_stride if ticket.phase is ProgramPhase.STITCHED else 0
             # Counted in stitched steps: with the step's number, a kernel's turn could fall into plain blocks.
@@ -402,13 +407,26 @@ class Job:
         now = time.perf_counter_ns()
         program = ticket.program
         with program.lock:
-            duration = program.end(ticket, now, quiet=not self.client.busy)
+            self._watch_unverified(program, ticket)
+            duration = program.end(ticket, now, quiet=not self.client.busy and not program.is_unverified)
             self.records.iteration(
                 program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
             )
             # A step of another thread that began in an earlier phase or with an earlier graph does not count for this one.
             if ticket.phase is program.phase and ticket.generation == program.generation:
                 self._advance(program, duration)
+
+    def _watch_unverified(self, program: Program, ticket: Ticket) -> None:
+        """Notes whether a step of the young stitched phase ran TensorFlow's operators beside or in place of kernels that were
+        compared again (a comparison had failed, and either side was right). Such a step says nothing about those to come, and in
+        a job of small steps the opening pairs would be over before our own thread looks: the kernels' states move at once."""
+        if self.native is None or program.lockstep is not None or ticket.arm is not Arm.STITCHED:
+            return
+        calls, is_young = self.native.unverified_calls, program.phase_steps < YOUNG_STEPS
+        program.is_unverified = ticket.phase is ProgramPhase.STITCHED and is_young and calls != self._unverified_calls
+        self._unverified_calls = calls
+        if program.is_unverified:
+            self._move_kernels()
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
         """Books a plain step of a steady program, in nanoseconds. It is the shortest path, taken by most steps of a job that

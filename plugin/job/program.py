@@ -174,6 +174,8 @@ class Program:
         """Pairs that were not counted because one step decided them."""
         self.opening_ends: int | None = None
         """Number of complete pairs after those that open the stitched phase; None before that phase, and once it has been noticed."""
+        self.is_unverified = False
+        """Whether kernels were compared again in its latest stitched step (Job._watch_unverified)."""
         self.pairs_judged = 0
         """Number of complete pairs when it was last decided whether stitching pays."""
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
@@ -259,7 +261,7 @@ class Program:
             is_plain = phase in (ProgramPhase.PLAIN, ProgramPhase.REVERTED)
             if is_plain and self.lockstep is not None and not self.lockstep.lets_go(reason):
                 return  # all ranks become plain at one step
-            self.phase, self.phase_steps = phase, 0
+            self.phase, self.phase_steps, self.is_unverified = phase, 0, False
             if phase is ProgramPhase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
                 self.opening_ends = self.pairs_completed + self.settings.pairs

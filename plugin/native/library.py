@@ -410,6 +410,8 @@ class NativeLibrary:
         c.stitchfleet_mismatch_free.argtypes = [ctypes.c_void_p]
         c.stitchfleet_mismatch_facts.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         c.stitchfleet_mismatch_tensor.restype = ctypes.c_void_p
+        c.stitchfleet_unverified_calls.restype = ctypes.c_void_p
+        self._unverified_calls = ctypes.c_int64.from_address(c.stitchfleet_unverified_calls())
         c.stitchfleet_begin_step.argtypes = [ctypes.c_int64, ctypes.c_int, ctypes.c_int]
         c.stitchfleet_arm_mark.restype = ctypes.c_char_p
         c.stitchfleet_operand_shapes.restype = ctypes.c_void_p
@@ -594,6 +596,11 @@ class NativeLibrary:
         """Begins step number `step`, in which stitched signatures with turn % stride == offset are compared again; stride 0:
         none. A signature's turn is a hash of its cluster and shapes, equal on all ranks (op/registry.h)."""
         self._c.stitchfleet_begin_step(step, stride, offset)
+
+    @property
+    def unverified_calls(self) -> int:
+        """Number of calls so far in which a kernel was not used because it is compared (again), or judged; without samples."""
+        return self._unverified_calls.value
 
     def statistics(self, signature: int) -> SignatureStatistics:
         """The counters of a signature. Raises KeyError if there is no such signature."""

@@ -95,17 +95,16 @@ def main(words: Sequence[str]) -> int:
 def _model(name: str, folder: pathlib.Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     given = workload(name)
     folder.mkdir()
-    start, extra = folder / "start.npz", WITHOUT_CHANCE.get(name, ())
-    python = installed(given, say).python
+    extra = WITHOUT_CHANCE.get(name, ())
     say(f"{name}: writing its weights and batches")
-    _run(
-        [python, str(EXPORT), given.script.stem, str(start), *given.arguments],
-        _variables(folder),
-        folder / "export.txt",
-    )
-    racing, differences, failed = [], {}, {}
+    start = _start(given, (), folder / "start.npz")
+    # Keras draws a seed for each dropout, so that without it the weights are others.
+    checked = _start(given, extra, folder / "checked.npz") if extra else start
+    right: list[str] = []
+    differences: dict[str, float] = {}
+    failed: dict[str, str] = {}
     reference: list[float] = []
-    for contestant in contestants(name, start):
+    for contestant in contestants(name, checked):
         if not contestant.is_stitched:  # the guard checks that one
             say(f"{name}: {CHECKED_STEPS} steps of {contestant.name}")
             try:
@@ -123,7 +122,8 @@ def _model(name: str, folder: pathlib.Path, arguments: argparse.Namespace) -> li
                 failed[contestant.name] = f"computes other losses, by up to {differences[contestant.name]:.1e}"
                 say(f"  {contestant.name} {failed[contestant.name]}")
                 continue
-        racing.append(contestant)
+        right.append(contestant.name)
+    racing = [each for each in contestants(name, start) if each.name in right]
     mark = f"{os.getpid()}-{time.monotonic_ns()}/"
     limits = Limits(arguments.rounds, arguments.seconds)
     with watched(mark):
@@ -131,6 +131,13 @@ def _model(name: str, folder: pathlib.Path, arguments: argparse.Namespace) -> li
     ours = next((each for each in outcomes if each.contestant.is_stitched and not each.failure), None)
     results = [_facts(each, outcomes[0], ours, differences) for each in outcomes]
     return results + [_failure(each, reason, differences) for each, reason in failed.items()]
+
+
+def _start(given: Workload, extra: tuple[str, ...], file: pathlib.Path) -> pathlib.Path:
+    """Writes what the peers start from. extra: further options of the script. Raises PeerError."""
+    command = [installed(given, say).python, str(EXPORT), given.script.stem, str(file), *given.arguments, *extra]
+    _run(command, environment(Contestant("export", ""), Files(file.parent)), file.with_suffix(".txt"))
+    return file
 
 
 def _first_losses(contestant: Contestant, form: Workload, extra: tuple[str, ...], folder: pathlib.Path) -> list[float]:
@@ -152,10 +159,6 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output: pathlib.P
     if done.returncode:
         said = last_words(output.read_text(errors="replace"))
         raise PeerError(f"{pathlib.Path(command[1]).name} ended with exit code {done.returncode}: {said}")
-
-
-def _variables(folder: pathlib.Path) -> dict[str, str]:
-    return environment(Contestant("export", ""), Files(folder))
 
 
 def _facts(outcome: Outcome, plain: Outcome, ours: Outcome | None, differences: Mapping[str, float]) -> dict[str, Any]:

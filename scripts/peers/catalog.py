@@ -47,6 +47,7 @@ PEERS: Final = (
         (("TORCHINDUCTOR_CPP_WRAPPER", "1"), ("TORCHINDUCTOR_FREEZING", "1")),
     ),
 )
+PACKAGES: Final = ("tensorflow-cpu", "keras", "jax", "optax", "torch")
 OURS: Final = ("plain", "xla", "stitched")
 
 
@@ -71,4 +72,4 @@ def versions() -> dict[str, str]:
     """The frameworks' versions."""
     pins = [pin for each in (KERAS_3, JAX, TORCH) for pin in each.requires]
     found = dict(pin.split("==") for pin in pins if "==" in pin)
-    return {name: found[name] for name in ("tensorflow-cpu", "keras", "jax", "optax", "torch")}
+    return {name: found[name] for name in PACKAGES}

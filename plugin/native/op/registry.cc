@@ -376,6 +376,9 @@ void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) 
   registry.sample_stride.store(sample_stride, std::memory_order_relaxed);
 }
 
+// The address of `unverified_calls`, which does not change.
+const void* stitchfleet_unverified_calls() { return &Registry::Get().unverified_calls; }
+
 // A mismatch with its tensors, or nullptr. Destroy it with stitchfleet_mismatch_free.
 void* stitchfleet_next_mismatch() { return Registry::Get().NextMismatch().release(); }
 

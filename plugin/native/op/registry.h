@@ -189,6 +189,7 @@ class Registry {
   std::atomic<bool> enabled{true};
   std::atomic<int> sample_stride{0}, sample_offset{0};
   std::atomic<int64_t> current_step{0};
+  std::atomic<int64_t> unverified_calls{0};  // calls of signatures that are VERIFY or SUSPECT; not those of samples
 
  private:
   std::mutex mutex_;

@@ -135,6 +135,9 @@ void StitchOp::Compute(OpKernelContext* ctx) {
                           ? State::kFallback
                           : Registry::Get().EffectiveState(*signature);
   if (state == State::kStitched && RunStitched(ctx, *signature, variables)) return;
+  if (state == State::kSuspect || (state == State::kVerify && signature->state.load(std::memory_order_relaxed) == State::kVerify)) {
+    Registry::Get().unverified_calls.fetch_add(1, std::memory_order_relaxed);
+  }
   if (state == State::kVerify) {
     RunFallback(ctx, signature, variables);
     return;

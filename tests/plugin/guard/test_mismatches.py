@@ -122,9 +122,11 @@ def states(plugin: Plugin, signatures: list[int]) -> list[int]:
 
 def test_every_kernel_that_is_suspect_has_been_reported(plugin: Plugin, verifying: Verifying) -> None:
     step, signatures = verifying(64)
+    before = plugin.library.unverified_calls
     step()
     step()
     assert states(plugin, signatures) == [State.SUSPECT] * CLUSTERS
+    assert plugin.library.unverified_calls == before + 2 * CLUSTERS
     found = reports(plugin)
     assert [report.signature for report in found] == signatures, "each once"
     for report in found:
@@ -141,11 +143,13 @@ def test_what_there_is_no_memory_to_keep_stays_in_verification_until_there_is(
     step, signatures = verifying(1 << 20)
     for signature in signatures:
         assert plugin.library.move(signature, State.VERIFY, State.STITCHED)
+    before = plugin.library.unverified_calls
     plugin.library.begin_step(5, 1, 0)  # all of them sampled
     try:
         step()
     finally:
         plugin.library.begin_step(6, 0, 0)
+    assert plugin.library.unverified_calls == before, "samples are no such calls"
     kept = states(plugin, signatures).count(State.SUSPECT)
     assert 1 <= kept < CLUSTERS
     assert states(plugin, signatures).count(State.VERIFY) == CLUSTERS - kept, "none is left stitched"

@@ -6,6 +6,7 @@ import gc
 import pathlib
 import time
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,61 @@ def test_what_a_step_loses_beside_the_compiler_is_charged_in_any_phase(
     assert program.overhead_ns == (charged + 700 if phase is ProgramPhase.COMPILE else 0) + 500
     assert job.records.recorder is not None
     job.records.recorder.close(2.0)
+
+
+class Compared:
+    """A job whose program's stitched steps compare a kernel again in the steps `compares`, counted from its stitched phase on."""
+
+    def __init__(self, tmp_path: pathlib.Path, compares: Callable[[int], bool]) -> None:
+        self.job: Any = Job(
+            Settings(cache=tmp_path, data=tmp_path / "records", block_steps=4, pairs=3), None, "no library here"
+        )
+        self.job.native = types.SimpleNamespace(unverified_calls=7)
+        self.moves = 0
+        self.job._move_kernels = self._move
+        self.job._unverified_calls = 7
+        self.program = Program("train", "function", self.job.settings)
+        self.program.enter(ProgramPhase.STITCHED)
+        self.compares = compares
+
+    def _move(self) -> None:
+        self.moves += 1
+
+    def step(self) -> bool:
+        """Runs a step: 1000 ns plain, 500 stitched, 2000 with a comparison. Returns whether it compared."""
+        ticket = self.program.begin(quiet=not self.program.is_unverified)
+        compared = ticket.arm is Arm.STITCHED and self.compares(self.program.phase_steps)
+        self.job.native.unverified_calls += compared
+        self.job._watch_unverified(self.program, ticket)
+        duration = 2000 if compared else 1000 if ticket.arm is Arm.PLAIN else 500
+        self.program.end(ticket, ticket.start_ns + duration, quiet=not self.program.is_unverified)
+        return compared
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_no_pair_holds_a_step_in_which_a_kernel_was_compared_again(
+    tmp_path_factory: pytest.TempPathFactory, compared: set[int]
+) -> None:
+    """With the first steps as they come, stitching seemed slower, and a small job went back to plain."""
+    made = Compared(tmp_path_factory.mktemp("job"), compared.__contains__)
+    count = sum(made.step() for _ in range(400))
+    assert made.moves == count, "the kernels' states move in each such step"
+    assert made.program.pairs_completed >= 3
+    for plain, stitched in made.program.pairs:
+        assert set(plain.durations_ns) == {1000}
+        assert set(stitched.durations_ns) == {500}
+    assert made.job.records.recorder is not None
+    made.job.records.recorder.close(2.0)
+
+
+def test_a_job_that_never_stops_comparing_is_judged_with_its_comparisons(tmp_path: pathlib.Path) -> None:
+    made = Compared(tmp_path, lambda step: True)
+    for _ in range(module.YOUNG_STEPS):
+        made.step()
+    assert made.program.pairs_completed == 0
+    for _ in range(100):
+        made.step()
+    assert made.program.pairs_completed >= 3
+    assert all(set(stitched.durations_ns) == {2000} for _, stitched in made.program.pairs)
+    assert made.job.records.recorder is not None
+    made.job.records.recorder.close(2.0)
