@@ -37,12 +37,22 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Kind:
+    """All operators of one kind in a step. runs, us (microseconds, summed over threads): per step."""
+
+    op: str
+    runs: float
+    us: float
+
+
+@dataclass(frozen=True)
 class Iteration:
     """The profile of one step. Times in microseconds, summed over threads, except `wall`.
 
     launches: memory-intensive operators including stitch ops, without control flow. written_bytes: allocations of operators other
     than products for results and scratch. Writes over an input or a variable are not included, and neither are allocations below 256
-    KiB by oneDNN's allocator, which reports only larger ones; small ones stay in the caches anyway.
+    KiB by oneDNN's allocator, which reports only larger ones; small ones stay in the caches anyway. kinds: products and others,
+    longest time first.
     """
 
     product_us: float
@@ -53,6 +63,7 @@ class Iteration:
     product_launches: float
     written_bytes: int
     wall: WallTime = NO_TIME
+    kinds: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,16 @@ def iteration_of(
         product_launches=sum(node.runs for node in products if not node.op.startswith(_CHOOSES)) / steps,
         written_bytes=sum(size for name, size in allocated.items() if name not in names) // steps,
         wall=WallTime(*(one / steps for one in wall)),
+        kinds=_kinds([*products, *others], steps),
     )
+
+
+def _kinds(nodes: Sequence[NodeTime], steps: int) -> tuple[Kind, ...]:
+    by_op: dict[str, list[NodeTime]] = collections.defaultdict(list)
+    for node in nodes:
+        by_op[node.op].append(node)
+    kinds = [Kind(op, sum(n.runs for n in of) / steps, sum(n.own_us for n in of) / steps) for op, of in by_op.items()]
+    return tuple(sorted(kinds, key=lambda kind: -kind.us))
 
 
 def join(
@@ -274,6 +294,8 @@ def table(name: str, coverage: Coverage, most: int = 16) -> list[str]:
             f"{step.wall.nothing / 1e3:.2f}"
             for title, step in (("plain:", plain), ("stitched:", stitched))
         ),
+        "  the stitched step, stitch ops included:",
+        *(f"  {kind.us / 1e3:>9.3f} ms {kind.runs:>6.0f} x {kind.op}" for kind in stitched.kinds[:most]),
         "  what stays out, by its time in the plain step:",
     ]
     share = 1e2 / plain.memory_us if plain.memory_us else 0.0

@@ -11,6 +11,7 @@ from scripts.benchmark.coverage import (
     NOT_SEEN,
     Coverage,
     Iteration,
+    Kind,
     compiled_by_xla,
     iteration_of,
     join,
@@ -147,8 +148,16 @@ def test_an_iteration_counts_products_apart_and_control_flow_not_as_launches() -
         stitch_launches=0.0,
         product_launches=1.0,
         written_bytes=1_000,
+        kinds=(
+            Kind("_MklMatMul", 1.0, 100.0),
+            Kind("Mul", 2.0, 70.0),
+            Kind("Switch", 50.0, 15.0),
+            Kind("Exp", 1.0, 10.0),
+            Kind("Sub", 1.0, 5.0),
+        ),
     )
     stitched = _coverage().stitched
+    assert [kind.op for kind in stitched.kinds] == ["_MklMatMul", STITCH_OP, UPDATE_OP]
     assert (stitched.stitch_launches, stitched.stitch_us) == (3.0, 35.0)
 
 
