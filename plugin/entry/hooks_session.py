@@ -100,13 +100,13 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
     if program.graph is None:
         program.graph = number
         if job.ranks is not None:
-            program.steps_per_collective = _steps_per_collective(graph, names)
+            program.steps_per_collective = _steps_per_collective(graph, names, job.stitcher.workers)
     return program
 
 
-def _steps_per_collective(graph: Any, names: tuple[str, ...]) -> int:
+def _steps_per_collective(graph: Any, names: tuple[str, ...], workers: int) -> int:
     try:
-        return fetches_steps_per_collective(graph, names)
+        return fetches_steps_per_collective(graph, names, workers)
     except (KeyError, ValueError):  # a fetch that TensorFlow will reject, or interpret differently
         return 0
 

@@ -28,6 +28,7 @@ from ..graph.tf_ops import COMPILED_BY_XLA, is_compiled_by_xla
 from ..guard.kernels import Kernels
 from ..native.library import NativeLibrary
 from ..ranks import resets
+from ..ranks.multi_worker import Board
 from ..ranks.open_mpi import Mail, OpenMpi
 from ..ranks.world import World
 from ..service.client import CompileClient
@@ -113,7 +114,7 @@ class Job:
         )
         self.ranks: Ranks | None = None
         """The other ranks of the job; None if there are none, or the ranks cannot agree."""
-        self._may_be_of_mpi = False
+        self._may_be_of_mpi = self._may_be_of_strategy = False
         """Whether the launcher gives the ranks no store, and Horovod has not been initialized yet."""
         self._find_ranks()
         self.memory = MemoryWatch(settings.memory_limit_bytes)
@@ -160,10 +161,39 @@ class Job:
         """Sets up the agreement of the ranks over their launcher's store. Without one, it may be done once Horovod is initialized."""
         if not self.world.is_distributed or self.settings.mode != "auto":
             return
-        if self.world.store is None:
-            self._may_be_of_mpi = True
-        else:
+        if self.world.store is not None:
             self._set_up_ranks()
+        elif self.world.cluster:
+            self._may_be_of_strategy = True
+        else:
+            self._may_be_of_mpi = True
+
+    def _look_for_ranks(self) -> None:
+        """Sets up the agreement of ranks that are found only once the job has begun."""
+        if self._may_be_of_mpi:
+            self._look_for_horovod()
+        elif self._may_be_of_strategy:
+            self._look_for_strategy()
+
+    def _look_for_strategy(self) -> None:
+        """If a tf.distribute strategy has connected the workers that TF_CONFIG names: sets up their agreement over a store that the
+        strategy's coordination service leads to, or records why there is none. Without it, they are independent jobs."""
+        board = Board.present()
+        if board is None:
+            return
+        self._may_be_of_strategy = False
+        if board.why_unusable:
+            self._tell_of_ranks(
+                f"the workers cannot agree on a step ({board.why_unusable}): each switches at a step of its own"
+            )
+            return
+        self.stitcher.workers = self.world.size
+        self._set_up_ranks(board=board)
+        self._ask_in_warm_up()
+
+    def _ask_in_warm_up(self) -> None:
+        for program in self.programs:
+            program.asks_ranks = program.phase is ProgramPhase.WARM_UP
 
     def _look_for_horovod(self) -> None:
         """If Horovod has been initialized: sets up the agreement of the ranks over a store whose address goes by MPI, or records why
@@ -180,15 +210,15 @@ class Job:
             )
             return
         self._set_up_ranks(mail)
-        for program in self.programs:
-            program.asks_ranks = program.phase is ProgramPhase.WARM_UP
+        self._ask_in_warm_up()
 
-    def _set_up_ranks(self, mail: Mail | None = None) -> None:
-        """mail: how the ranks find a store if their launcher has none."""
+    def _set_up_ranks(self, mail: Mail | None = None, board: Board | None = None) -> None:
+        """mail, board: how the ranks find a store if their launcher has none."""
         world = self.world
         identity = self.records.identity
         facts = f"stitchfleet={identity.plugin_version},tensorflow={identity.framework_version}"
-        self.ranks = Ranks(world, self.run_id, self.settings, facts, say, mail)
+        # Workers that were started one by one have run ids of their own: their cluster is what they have in common.
+        self.ranks = Ranks(world, world.cluster or self.run_id, self.settings, facts, say, mail, board)
         self.ranks.on_world = self._note_world
         self.stitcher.looks_for_collectives = True
         self.stitcher.on_collective = self._found_collective
@@ -246,8 +276,7 @@ class Job:
         return found
 
     def _add_program(self, name: str, kind: str) -> Program:
-        if self._may_be_of_mpi:
-            self._look_for_horovod()
+        self._look_for_ranks()
         program = Program(self._unique(name), kind, self.settings, self.run_id)
         program.given_name, program.asks_ranks = name, self.ranks is not None
         if self.settings.mode == "observe":
@@ -331,8 +360,7 @@ class Job:
 
     def _begin_with_ranks(self, program: Program) -> None:
         """In a job of several ranks: asks the agreement for the arm of this step and moves the program's phase accordingly."""
-        if self._may_be_of_mpi:
-            self._look_for_horovod()
+        self._look_for_ranks()
         if self.ranks is None or self.kernels is None:
             return
         sees_resets = self.ranks.look_for_resets()

@@ -31,7 +31,8 @@ from ..base.containment import contained
 from ..base.settings import Settings
 from ..ranks import joins, meeting, resets
 from ..ranks.courier import Courier
-from ..ranks.meeting import Meeting
+from ..ranks.meeting import Announcement, KeptByRank0, Meeting
+from ..ranks.multi_worker import Board
 from ..ranks.open_mpi import Mail
 from ..ranks.resets import Place
 from ..ranks.world import RunIdKeeper, World
@@ -122,7 +123,8 @@ class Lockstep:
 
 
 class Ranks:
-    """The ranks of a job, seen from this process. The world must have a store, or `mail` lead to one.
+    """The ranks of a job, seen from this process. The world must have a store, or `mail` or `board` lead to one. run_id: equal on all
+    ranks.
 
     world: the present one, or the latest. sizes: of all worlds so far. on_world: called when another world than the first begins.
     """
@@ -135,11 +137,13 @@ class Ranks:
         facts: str,
         tell: Callable[[str], None],
         mail: Mail | None = None,
+        board: Board | None = None,
     ) -> None:
-        self.world, self._run_id, self._settings, self._tell, self._mail = world, run_id, settings, tell, mail
+        self.world, self._run_id, self._settings, self._tell = world, run_id, settings, tell
+        self._mail, self._board = mail, board
         self._courier: Courier | None = None
         """Of the present world; None in an elastic job while there is none."""
-        self._meeting: Meeting | None = None
+        self._meeting: KeptByRank0 | None = None
         """Where this rank finds the store, if the launcher has none."""
         self.sizes: list[int] = []
         self.on_world: Callable[[World], None] = lambda world: None
@@ -162,7 +166,12 @@ class Ranks:
             self.world = world
             self.sizes.append(world.size)
             self._locksteps = {}
-            self._meeting = None if self._mail is None else Meeting(world, self._run_id, self._mail)
+            if self._mail is not None:
+                self._meeting = Meeting(world, self._run_id, self._mail)
+            elif self._board is not None:
+                self._meeting = Announcement(world, self._run_id, self._board)
+            else:
+                self._meeting = None
             self._courier = Courier(world, self._run_id, self._tell, finder=self._meeting)
             if self._refused:
                 self._courier.refuse_all(self._refused)

@@ -7,6 +7,7 @@ agreement   the step from which all ranks run stitched, and from which all run p
 collectives whether a step holds a collective of all ranks, so that they can count it; joins: when they no longer can
 resets      when the ranks of an elastic job change
 epoch       the part of the store in which they agree then
-meeting     a store for the ranks of mpirun; store_server: the program that keeps it; open_mpi: messages by which they find it
+meeting     a store that rank 0 keeps; store_server: the program that keeps it; open_mpi: messages by which mpirun's ranks find it
+multi_worker the workers of a tf.distribute strategy: their places, and a board by which they find it
 courier     carries the agreement over the store, and lets a step wait for it for a bounded time
 """

@@ -30,6 +30,10 @@ COLLECTIVES = frozenset(
         *("Alltoall", "Reducescatter", "GroupedReducescatter"),
     )
 )
+OF_WORKERS = frozenset(
+    ("CollectiveReduceV2", "CollectiveGatherV2", "CollectiveReduceScatterV2", "CollectiveAllToAllV2")
+)
+"""TensorFlow's own, by which a strategy of several workers reduces. The second argument: the number of members."""
 BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
 _OF_THE_WORLD = frozenset(("HorovodSize", "HorovodLocalSize", "HorovodProcessSetIncluded", "Const"))
 """Operators whose results are the same in all steps of a world and, for the set of all ranks, on all ranks."""
@@ -80,10 +84,13 @@ def _integer(definition: Any) -> int | None:
     return None
 
 
-def steps_per_collective(nodes: Mapping[str, Operator]) -> int:
-    """1 if each run of all these operators (by name) runs a collective of all ranks, N if every Nth does, 0 if that is not known."""
+def steps_per_collective(nodes: Mapping[str, Operator], workers: int = 0) -> int:
+    """1 if each run of all these operators (by name) runs a collective of all ranks, N if every Nth does, 0 if that is not known.
+
+    workers: number of a strategy's workers, with equally many members each in TensorFlow's own collectives; 0: there are none.
+    """
     guards = _Guards(nodes)
-    found = [guards.period(name) for name, node in nodes.items() if node.op in COLLECTIVES and node.process_set == 0]
+    found = [guards.period(name) for name, node in nodes.items() if guards.is_of_all(node, workers)]
     return min((period for period in found if period), default=0)
 
 
@@ -95,6 +102,13 @@ class _Guards:
         self._of_predicates: dict[str, int] = {}
         self._readers: dict[str, list[str]] = {}
         """The operators that read, or wait for, each; made when it is needed."""
+
+    def is_of_all(self, node: Operator, workers: int) -> bool:
+        """Whether an operator is a collective of all ranks. workers: as for `steps_per_collective`."""
+        if node.op in OF_WORKERS and workers and len(node.inputs) > 1:
+            members = self._constant(node.inputs[1])
+            return members is not None and members > 0 and members % workers == 0
+        return node.op in COLLECTIVES and node.process_set == 0
 
     def period(self, name: str, within: str = "") -> int:
         """N if the operator runs in every Nth step: 1 if no predicate guards it that may differ from step to step, 0 if it is not
@@ -207,14 +221,14 @@ class _Guards:
         return found
 
 
-def graph_steps_per_collective(graph: Any) -> int:
+def graph_steps_per_collective(graph: Any, workers: int = 0) -> int:
     """`steps_per_collective` of a GraphDef, all of whose operators run."""
-    if not any(definition.op in COLLECTIVES for definition in graph.node):
+    if not any(definition.op in COLLECTIVES or definition.op in OF_WORKERS for definition in graph.node):
         return 0
-    return steps_per_collective({definition.name: operator_of(definition) for definition in graph.node})
+    return steps_per_collective({definition.name: operator_of(definition) for definition in graph.node}, workers)
 
 
-def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
+def fetches_steps_per_collective(graph: Any, names: Sequence[str], workers: int = 0) -> int:
     """`steps_per_collective` of a session run that fetches these tensors and operators of a Graph.
 
     Raises what Graph.get_operation_by_name raises for a name that is not there (KeyError, ValueError).
@@ -231,4 +245,4 @@ def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
         own = operator_of(operation.node_def) if reads_more else Operator(operation.type, inputs)
         nodes[name] = own._replace(inputs=inputs)
         waiting += inputs
-    return steps_per_collective(nodes)
+    return steps_per_collective(nodes, workers)

@@ -1,13 +1,13 @@
-"""The store of ranks whose launcher has none (`mpirun`): rank 0 keeps a store and sends its address to the other ranks.
+"""The store of ranks whose launcher has none: rank 0 keeps a store (store_server.py) and says where it is: its addresses, its port
+and the scope's secret. The other ranks take the first of the addresses at which a store answers.
 
-    rank r   sends rank 0 a request                          once
-    rank 0   starts the store (store_server.py) and answers each request with its addresses, its port and the scope's secret
-    rank r   takes the first of the addresses at which a store answers
+    Meeting        (`mpirun`) rank r sends rank 0 a request, once; rank 0 answers each
+    Announcement   (a strategy of several workers) rank 0 posts it on a board that all can read (multi_worker.py)
 
 From there on they agree as other ranks do (courier.py). Under `mpirun ... stitchfleet run`, rank 0's `stitchfleet run` has
 started the store already, and keeps it until it has the other ranks' summaries.
 
-Nobody waits: a rank that runs without stitchfleet asks for nothing, and does not hear a request.
+Nobody waits: a rank that runs without stitchfleet asks for nothing, does not hear a request, and reads no board.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import threading
 import uuid
 from typing import NamedTuple
 
+from .multi_worker import Board
 from .open_mpi import ANSWER_TAG, REQUEST_TAG, Mail
 from .store import ScopedStore, StoreError
 from .world import World
@@ -91,21 +92,20 @@ def given_place() -> StoreAddress | None:
     return StoreAddress("127.0.0.1", int(port), scope) if port.isascii() and port.isdigit() and scope else None
 
 
-class Meeting:
-    """One rank's part in finding the store. `store` is called on the courier's thread, `close` on another."""
+class KeptByRank0:
+    """One rank's part in finding a store that rank 0 keeps. `store` is called on the courier's thread, `close` on another."""
 
-    def __init__(self, world: World, run_id: str, mail: Mail) -> None:
-        self._world, self._run_id, self._mail = world, run_id, mail
+    def __init__(self, world: World, run_id: str) -> None:
+        self._world, self._run_id = world, run_id
         self._lock = threading.Lock()
-        self._closed = False
-        self._has_asked = self._has_failed = False
+        self._closed = self._has_failed = False
         self._places: list[StoreAddress] = []
         """Where rank 0's store may be."""
         self.place: StoreAddress | None = None
         """Where the store is; None as long as this rank does not know it."""
         self._kept: KeptStore | None = None
         self._answer = b""
-        self._missing = set(range(1, world.size))
+        """On rank 0: what it says of the store."""
 
     def store(self) -> ScopedStore | None:
         """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 has to tell the
@@ -116,15 +116,26 @@ class Meeting:
             if self.place is not None:
                 self._tell()
         elif self.place is None:
-            self._look()
+            if not self._places and (answer := self._ask()) is not None:
+                self._places = places_of(answer)
+            if self._places:
+                self._reach()
         return self.place.store() if self.place is not None else None
 
     def close(self) -> None:
-        """Ends the store that this rank keeps. After it has returned, no message is sent or taken any more."""
+        """Ends the store that this rank keeps. After it has returned, nothing is sent, posted or read any more."""
         with self._lock:
             self._closed = True
         if self._kept is not None:
             self._kept.close()
+
+    def _tell(self) -> None:
+        """On rank 0: says where the store is, to those that do not know it."""
+        raise NotImplementedError
+
+    def _ask(self) -> bytes | None:
+        """On another rank: what rank 0 says; None as long as it has said nothing. Does not wait for it."""
+        raise NotImplementedError
 
     def _start(self) -> None:
         self.place = given_place()
@@ -139,23 +150,7 @@ class Meeting:
         said = {"host": socket.gethostname(), "addresses": own_addresses(), "port": port, "scope": scope}
         self._answer = json.dumps(said).encode()
 
-    def _tell(self) -> None:
-        while self._missing:
-            asked = self._take(REQUEST_TAG)
-            if asked is None:
-                return
-            self._send(asked[0], ANSWER_TAG, self._answer)
-            self._missing.discard(asked[0])
-
-    def _look(self) -> None:
-        if not self._has_asked:
-            self._send(0, REQUEST_TAG, b"where")
-            self._has_asked = True
-        if not self._places:
-            answer = self._take(ANSWER_TAG)
-            if answer is None:
-                return
-            self._places = places_of(answer[1])
+    def _reach(self) -> None:
         for place in list(self._places):
             try:
                 place.store().get("hello-0")
@@ -165,6 +160,31 @@ class Meeting:
             return
         raise StoreError("rank 0's store cannot be reached")
 
+
+class Meeting(KeptByRank0):
+    """By messages: each rank asks, rank 0 answers."""
+
+    def __init__(self, world: World, run_id: str, mail: Mail) -> None:
+        super().__init__(world, run_id)
+        self._mail = mail
+        self._has_asked = False
+        self._missing = set(range(1, world.size))
+
+    def _tell(self) -> None:
+        while self._missing:
+            asked = self._take(REQUEST_TAG)
+            if asked is None:
+                return
+            self._send(asked[0], ANSWER_TAG, self._answer)
+            self._missing.discard(asked[0])
+
+    def _ask(self) -> bytes | None:
+        if not self._has_asked:
+            self._send(0, REQUEST_TAG, b"where")
+            self._has_asked = True
+        answer = self._take(ANSWER_TAG)
+        return None if answer is None else answer[1]
+
     def _take(self, tag: int) -> tuple[int, bytes] | None:
         with self._lock:
             return None if self._closed else self._mail.take(tag)
@@ -173,6 +193,25 @@ class Meeting:
         with self._lock:
             if not self._closed:
                 self._mail.send(rank, tag, text)
+
+
+class Announcement(KeptByRank0):
+    """By a board that all ranks read: rank 0 posts its answer there once."""
+
+    def __init__(self, world: World, run_id: str, board: Board) -> None:
+        super().__init__(world, run_id)
+        self._board = board
+        self._has_told = False
+
+    def _tell(self) -> None:
+        with self._lock:
+            if not self._has_told and not self._closed:
+                self._has_told = True  # the board takes one text only
+                self._board.post(self._answer)
+
+    def _ask(self) -> bytes | None:
+        with self._lock:
+            return None if self._closed else self._board.read()
 
 
 def own_addresses() -> list[str]:

@@ -4,6 +4,7 @@
                         HOROVOD_ELASTIC if ranks may leave and join
     Open MPI            OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_NAMESPACE is the same in all ranks of a job
     MPICH, Intel MPI    PMI_RANK, PMI_SIZE
+    tf.distribute       TF_CONFIG, for the workers of a MultiWorkerMirroredStrategy
 
 Horovod (horovod/runner/gloo_run.py, 0.28.1) sets these for each rank's command; `stitchfleet run` can be that command, and reads
 them too. A process without them is a world of size 1.
@@ -19,6 +20,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from . import multi_worker
 from .resets import Place
 from .store import ScopedStore, StoreError
 
@@ -48,6 +50,8 @@ class World:
     is_elastic: bool = False
     job: str = ""
     """The launcher's name for the job, equal in all its ranks; empty if there is none."""
+    cluster: str = ""
+    """Of workers by TF_CONFIG (multi_worker.py): a digest of their cluster, equal in all of them; else empty."""
 
     @property
     def is_distributed(self) -> bool:
@@ -60,7 +64,8 @@ class World:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> World:
-        """The world of the first launcher whose rank and size are both set and valid (0 <= rank < size); else a world of size 1."""
+        """The world of the first launcher whose rank and size are both set and valid (0 <= rank < size), or of the workers that
+        TF_CONFIG names; else a world of size 1."""
         for rank_name, size_name, local_rank_name, local_size_name in _LAUNCHERS:
             rank, size = _number(environment, rank_name), _number(environment, size_name)
             if rank is None or size is None or rank >= size:
@@ -76,6 +81,9 @@ class World:
                 environment.get("HOROVOD_ELASTIC", "") not in ("", "0"),
                 environment.get("PMIX_NAMESPACE", ""),
             )
+        worker = multi_worker.member(environment)
+        if worker is not None:
+            return cls(worker.rank, worker.size, worker.local_rank, worker.local_size, cluster=worker.cluster)
         return cls()
 
 

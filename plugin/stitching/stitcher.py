@@ -86,6 +86,8 @@ class Stitcher:
         self.refusal_of_operator: RefusalOf = lambda node: ""
         self.operand_shapes: OperandShapes = lambda nodes: {}
         self.looks_for_collectives = False
+        self.workers = 0
+        """Number of the workers of a tf.distribute strategy that take their steps together; 0 without one."""
         self.on_collective: Callable[[Owner], None] = lambda program: None
         """Called, before the graph runs, when the first graph of a program is found that holds a collective of all ranks."""
         self._programs: dict[str, Owner] = {}
@@ -123,7 +125,7 @@ class Stitcher:
         graph.ParseFromString(data)
         program.trains = program.trains or trains(graph)
         if self.looks_for_collectives and nested is None and not program.steps_per_collective:
-            program.steps_per_collective = graph_steps_per_collective(graph)
+            program.steps_per_collective = graph_steps_per_collective(graph, self.workers)
             if program.steps_per_collective:
                 self.on_collective(program)
         if not program.model:

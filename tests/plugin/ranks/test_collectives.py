@@ -198,3 +198,21 @@ def test_a_join_is_seen_before_it_waits(monkeypatch: pytest.MonkeyPatch) -> None
     assert joins.watch(lambda: happened.append("noted twice"))
     operators.horovod_join()
     assert happened == ["noted", "joins"]
+
+
+@pytest.mark.parametrize(
+    ("members", "workers", "steps"), [(2, 2, 1), (4, 2, 1), (3, 2, 0), (2, 0, 0), (1, 2, 0), (None, 2, 0)]
+)
+def test_a_strategy_s_collective_is_of_all_workers_by_its_members(
+    members: int | None, workers: int, steps: int
+) -> None:
+    """Each worker has equally many devices in it. Without a strategy nobody knows whose they are."""
+    nodes = {
+        "x": Operator("MatMul", []),
+        "members": Operator("Const", [], value=members),
+        "r": Operator("CollectiveReduceV2", ["x", "members", "key", "instance"]),
+    }
+    assert steps_per_collective(nodes, workers) == steps
+    guarded = {**nodes, "s": Operator("Switch", ["x", "p"]), "p": Operator("ReadVariableOp", [])}
+    guarded["r"] = Operator("CollectiveReduceV2", ["s", "members", "key", "instance"])
+    assert steps_per_collective(guarded, workers) == 0
