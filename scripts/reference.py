@@ -244,6 +244,13 @@ In brackets: the package, its author, and the version of TensorFlow (2.15.1 with
 """
 
 
+ZOO_BELOW = """## Below {least} over the better of plain and XLA
+
+By the profile of a step, in milliseconds summed over threads, so that two operators at once count twice. "The most that stitching
+could gain": over plain, if all that is no product took no time. What was tried on some of them: [the worst, taken apart](worst.md).
+"""
+
+
 def zoo_page() -> str:
     """The text of docs/zoo.md."""
     files = sorted(RESULTS.glob("zoo-*.json.gz"), key=lambda path: int(path.name.split("-")[1]))
@@ -258,7 +265,8 @@ def zoo_page() -> str:
         missing=f"{left} of the {len(MODELS)} were not measured yet" if left else f"all {len(MODELS)} were measured",
         summary="\n".join(zoo.summary(whole)),
     )
-    return "\n".join([text, *zoo.table(whole)]) + "\n"
+    worst = ["", ZOO_BELOW.format(least=zoo.LEAST), *zoo.below(whole)]
+    return "\n".join([text, *zoo.table(whole), *worst]) + "\n"
 
 
 PEERS_TEXT = """# Beside the compilers of other frameworks

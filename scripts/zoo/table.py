@@ -98,6 +98,43 @@ def summary(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+LEAST = 1.1
+"""Over the better of plain and XLA: a job below it is explained by its profile."""
+
+
+def below(document: Mapping[str, Any]) -> list[str]:
+    """The lines of a table of the jobs below LEAST, the lowest first: the times of a step's operators by the profiles, plain and
+    stitched, and what the step would gain if memory-intensive work took no time."""
+    lines = [
+        "| job | over the better of plain and XLA | plain: products, the rest | stitched: products, stitch ops, the rest "
+        "| the most that stitching could gain | what the stitched step consists of |",
+        "|---|---|---|---|---|---|",
+    ]
+    found = document["beside_the_better_of_plain_and_xla"]
+    for name in sorted(found, key=lambda name: float(found[name]["by_wall"]["value"])):
+        coverage = document["coverage"].get(name)
+        if found[name]["by_wall"]["value"] >= LEAST or not coverage:
+            continue
+        plain, stitched = coverage["plain"], coverage["stitched"]
+        rest = stitched["memory_us"] - stitched["stitch_us"]
+        most = (plain["product_us"] + plain["memory_us"]) / plain["product_us"] if plain["product_us"] else math.inf
+        lines.append(
+            f"| {name} | {_ratio(found[name]['by_wall'])}, {found[name]['name']} "
+            f"| {_ms(plain['product_us'])}, {_ms(plain['memory_us'])} ms "
+            f"| {_ms(stitched['product_us'])}, {_ms(stitched['stitch_us'])}, {_ms(rest)} ms | {most:.2f} | {_kinds(stitched)} |"
+        )
+    return lines
+
+
+def _ms(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.3g}"
+
+
+def _kinds(iteration: Mapping[str, Any], most: int = 4) -> str:
+    kinds = iteration.get("kinds", ())[:most]
+    return ", ".join(f"{kind['runs']:.0f} {kind['op']} {_ms(kind['us'])} ms" for kind in kinds) or "-"
+
+
 def _ratio(ratio: Mapping[str, float] | None) -> str:
     return f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})" if ratio else "-"
 

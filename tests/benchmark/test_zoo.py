@@ -24,7 +24,7 @@ from scripts.benchmark.contestants import (
 from scripts.zoo import environments
 from scripts.zoo.catalog import MODELS
 from scripts.zoo.environments import Environment, ZooError, python_of, unpacked
-from scripts.zoo.table import HEADER, merged, rows, table
+from scripts.zoo.table import HEADER, below, merged, rows, table
 from scripts.zoo.table import summary as summary_of
 
 
@@ -206,3 +206,27 @@ def test_stitchfleet_is_unpacked_once_and_can_be_imported(monkeypatch: pytest.Mo
     assert unpacked.__wrapped__() == folder
     assert folder.stat().st_ino == made
     assert (older.exists(), newer.exists()) == (False, True)  # another benchmark may run on the newer one
+
+
+def test_jobs_below_the_least_come_lowest_first_with_what_their_steps_consist_of() -> None:
+    def beside(value: float) -> dict[str, Any]:
+        return {"name": "xla", "by_wall": {"value": value, "low": value - 0.1, "high": value + 0.1, "pairs": 5}}
+
+    def profile(product: float, memory: float, stitch: float) -> dict[str, Any]:
+        kinds = [{"op": "MatMul", "runs": 3.0, "us": product}, {"op": "StitchfleetStitch", "runs": 2.0, "us": stitch}]
+        return {"product_us": product, "memory_us": memory, "stitch_us": stitch, "kinds": kinds}
+
+    document = {
+        "beside_the_better_of_plain_and_xla": {"good": beside(1.2), "low": beside(1.05), "lowest": beside(0.9)},
+        "coverage": {
+            "good": {"plain": profile(1e3, 1e3, 0.0), "stitched": profile(1e3, 500.0, 400.0)},
+            "low": {"plain": profile(4e3, 1e3, 0.0), "stitched": profile(4e3, 500.0, 400.0)},
+            "lowest": {"plain": {**profile(0.0, 1e3, 0.0), "kinds": []}, "stitched": profile(0.0, 500.0, 400.0)},
+        },
+    }
+    lines = below(document)[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| lowest", "| low"]
+    assert lines[1] == (
+        "| low | 1.05 (0.95 to 1.15), xla | 4, 1 ms | 4, 0.4, 0.1 ms | 1.25 | 3 MatMul 4 ms, 2 StitchfleetStitch 0.4 ms |"
+    )
+    assert "| inf |" in lines[0]
