@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from ..base.dtypes import PRODUCT_FLOATS
 from ..base.edges import control_inputs, data_inputs
-from .memory_bound import MARK, OperandShapes, PartialShape
+from .memory_bound import OperandShapes, PartialShape
 from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import GraphNode, PlacedGraph, Port, small_constant
+from .tf_ops import MEMORY_BOUND
 
 BATCH_PRODUCT_OP: Final = "StitchfleetBatchMatMulV2"
 SUM_OF_PRODUCTS_OP: Final = "StitchfleetBatchMatMulSum"
@@ -68,7 +69,7 @@ def give_second_kernels(
 
 def _is_plain(node: GraphNode) -> bool:
     attributes = node.proto.attr
-    return node.device_type == "CPU" and attributes["T"].type in PRODUCT_FLOATS and MARK not in attributes
+    return node.device_type == "CPU" and attributes["T"].type in PRODUCT_FLOATS and MEMORY_BOUND not in attributes
 
 
 def _is_small(node: GraphNode, first: PartialShape, second: PartialShape) -> bool:

@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from ..base.dtypes import DT_INT32, WIDE_FLOATS
 from ..base.edges import control_inputs, data_inputs, node_of
-from .memory_bound import MARK, letters_of
+from .memory_bound import letters_of
 from .node_defs import RefusalOf, copy_of, replace, serialized, without_inputs
 from .placed_graph import device_type
+from .tf_ops import MEMORY_BOUND
 
 EINSUM_OP: Final = "StitchfleetEinsum"
 
@@ -90,7 +91,7 @@ def expand(graph: Any, refusal_of: RefusalOf) -> int:
 
 
 def _is_plain(node: Any) -> bool:
-    return device_type(node.device) == "CPU" and node.attr["T"].type in WIDE_FLOATS and MARK not in node.attr
+    return device_type(node.device) == "CPU" and node.attr["T"].type in WIDE_FLOATS and MEMORY_BOUND not in node.attr
 
 
 def _expand(graph: Any, node: Any, found: Factors, refusal_of: RefusalOf) -> bool:

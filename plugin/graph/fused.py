@@ -5,6 +5,7 @@ operators run.
     _MklSwish              x * sigmoid(x); _MklFusedMish: x * tanh(softplus(x))
     _FusedBatchNormEx      a batch normalization, with a sum and an activation
     _FusedMatMul           a product, with a bias and an activation, if a cluster may have the product
+    _MklFusedBatchMatMulV2 a batch of products, with a scale and a mask (attention's), likewise
 
 None can be lowered to HLO, and a cluster may begin or end between their parts. But their kernels round differently from those of
 the parts (a composition's exp differs from Exp in the last bit), and until a kernel of ours runs, a job must compute the numbers of
@@ -114,15 +115,22 @@ def _take_normalization_apart(graph: Any, node: Any) -> str:
 FUSED_WITH_PRODUCT: Final = {
     "BiasAdd": "BiasAdd",
     "Add": "AddV2",
+    "Mul": "Mul",
     **{op: op for op in ("Relu", "Relu6", "Elu", "Sigmoid", "Tanh")},
 }
-"""An entry of a _FusedMatMul's `fused_ops` -> the operator that does the same to the product."""
-_OF_TWO: Final = ("BiasAdd", "Add")
+"""An entry of a fused product's `fused_ops` -> the operator that does the same to the product."""
+FUSED_BATCH: Final = "_MklFusedBatchMatMulV2"
+_PRODUCT_OF: Final = {
+    "_FusedMatMul": ("MatMul", "transpose_a", "transpose_b"),
+    FUSED_BATCH: ("BatchMatMulV2", "adj_x", "adj_y"),
+}
+"""A fused product -> its product, and the attributes that say which operand is transposed."""
+_OF_TWO: Final = ("BiasAdd", "Add", "Mul")
 """Those with an operand besides the product."""
 
 
 def operands_of_fused(product: Any) -> list[tuple[str, list[str]]]:
-    """What is fused onto a _FusedMatMul, in order: each entry of `fused_ops`, with the input text of its operand besides the product
+    """What is fused onto a product, in order: each entry of `fused_ops`, with the input text of its operand besides the product
     (none or one)."""
     others = data_inputs(product)[2:]
     found = []
@@ -135,15 +143,16 @@ def operands_of_fused(product: Any) -> list[tuple[str, list[str]]]:
 
 
 def take_product_apart(graph: Any, node: Any) -> Any | None:
-    """Splits a _FusedMatMul of a GraphDef, in place. Returns the NodeDef of its MatMul; None, and nothing is changed, if one of the
-    operators fused onto it is unknown."""
+    """Splits a fused product of a GraphDef, in place. Returns the NodeDef of its MatMul or BatchMatMulV2; None, and nothing is
+    changed, if one of the operators fused onto it is unknown."""
     after = operands_of_fused(node)
     if not after or any(op not in FUSED_WITH_PRODUCT for op, _ in after):
         return None
     original = node.SerializeToString(deterministic=True)
-    product = graph.node.add(name=f"{node.name}/stitchfleet_product", op="MatMul", device=node.device)
+    kind, *turned = _PRODUCT_OF[node.op]
+    product = graph.node.add(name=f"{node.name}/stitchfleet_product", op=kind, device=node.device)
     product.input.extend([*node.input[:2], *control_inputs(node)])
-    for name in ("T", "transpose_a", "transpose_b"):
+    for name in ("T", *turned):
         product.attr[name].CopyFrom(node.attr[name])
     parts = [str(product.name)]
     for position, (op, others) in enumerate(after[:-1]):

@@ -8,6 +8,9 @@ multiplications and sums (its algebraic simplifier, "dot strength reduction"); s
 A single product of a matrix with a vector stays: the library's kernel reads memory about as fast as anybody's. Inside a loop it does
 not (small_products.py): there the start of the library's kernel counts, and what follows is in the same kernel.
 
+What TensorFlow has fused onto such a batch (the scale and the mask of attention's scores) is taken apart, so that it can be in the
+cluster too.
+
 Products are found before the graph runs, by the shapes that TensorFlow infers. An extent that differs from run to run is not
 known; a product with such an extent is memory-bound only if another of its extents is known to be 1.
 """
@@ -19,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..base.dtypes import WIDE_FLOATS
+from . import fused
+from .tf_ops import MEMORY_BOUND
 
-MARK: Final = "_stitchfleet_memory_bound"
-"""Attribute of such a product in a prepared graph."""
 PartialShape = tuple[int, ...]
 """Extents of a tensor. An unknown extent is negative; unknown extents that are certainly equal have the same number below
 -1."""
@@ -36,8 +39,11 @@ def mark(graph: Any, operand_shapes: OperandShapes) -> int:
     shapes = operand_shapes([node.name for node in products]) if products else {}
     count = 0
     for node in products:
-        if _is_memory_bound(node, shapes.get(node.name, ())):
-            node.attr[MARK].b = True
+        if not _is_memory_bound(node, shapes.get(node.name, ())[:2]):
+            continue
+        product = fused.take_product_apart(graph, node) if node.op == fused.FUSED_BATCH else node
+        if product is not None:
+            product.attr[MEMORY_BOUND].b = True
             count += 1
     return count
 
@@ -103,6 +109,6 @@ def _of_einsum(node: Any, first: PartialShape, second: PartialShape) -> _Extents
 
 
 _EXTENTS: Final[Mapping[str, Callable[[Any, PartialShape, PartialShape], _Extents | None]]] = {
-    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2"), _of_matrices),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", fused.FUSED_BATCH), _of_matrices),
     "Einsum": _of_einsum,
 }

@@ -19,8 +19,9 @@ from stitchfleet.compiler.hlo.small_products import is_small
 from ..base.dtypes import WIDE_FLOATS
 from . import fused
 from .control_flow import analyse
-from .memory_bound import MARK, OperandShapes, PartialShape
+from .memory_bound import OperandShapes, PartialShape
 from .placed_graph import PlacedGraph, device_type
+from .tf_ops import MEMORY_BOUND
 
 _PRODUCTS = ("MatMul", "_FusedMatMul")
 
@@ -47,7 +48,7 @@ def mark(graph: Any, operand_shapes: OperandShapes, everywhere: bool = False) ->
                 continue
         else:
             product = node.proto
-        product.attr[MARK].b = True
+        product.attr[MEMORY_BOUND].b = True
         count += 1
     return count
 
@@ -56,7 +57,7 @@ def _is_plain(node: Any) -> bool:
     return (
         device_type(node.device) == "CPU"
         and node.attr["T"].type in WIDE_FLOATS
-        and MARK not in node.attr
+        and MEMORY_BOUND not in node.attr
         and not node.attr["transpose_a"].b
     )
 

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from ..base.dtypes import DT_BFLOAT16, DT_FLOAT, DT_HALF, FLOATS, INTEGERS, WIDE_FLOATS
 from ..base.op_names import READ_VARIABLE, RESOURCE_GATHER
-from .memory_bound import MARK
+
+MEMORY_BOUND: Final = "_stitchfleet_memory_bound"
+"""Attribute of a product that a cluster may have (memory_bound.py, small_products.py), in a prepared graph."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ RESIZES: Final = tuple(_RESIZES)
 def rule_of(node: Any) -> OpRule | None:
     """The row of a NodeDef's operator; of a matrix product only if it is marked as memory-bound, of a resize only if its
     extents are known."""
-    if MARK in node.attr:
+    if MEMORY_BOUND in node.attr:
         return _MEMORY_BOUND
     if node.op in _RESIZES:
         return _RESIZES[node.op] if RESIZE_EXTENTS in node.attr else None

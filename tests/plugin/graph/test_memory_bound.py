@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin.graph.memory_bound import MARK, PartialShape, mark
+from stitchfleet.plugin.graph import fused
+from stitchfleet.plugin.graph.memory_bound import PartialShape, mark
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph
+from stitchfleet.plugin.graph.tf_ops import MEMORY_BOUND
 
 from ..conftest import Plugin
 
@@ -74,7 +77,54 @@ def test_a_product_with_an_extent_of_one_is_memory_bound(name: str) -> None:
     op, first, second, attributes = (YES | NO)[name]
     graph = product(op, attributes)
     assert mark(graph, lambda nodes: {"product": [first, second]}) == (name in YES)
-    assert (MARK in graph.node[0].attr) == (name in YES)
+    assert (MEMORY_BOUND in graph.node[0].attr) == (name in YES)
+
+
+def attention_scores(*fused_ops: str) -> Any:
+    """One query's scores in each of 32 heads, with what TensorFlow has fused onto them."""
+    graph = product(fused.FUSED_BATCH, {"adj_x": False, "adj_y": True})
+    (node,) = graph.node
+    node.attr["fused_ops"].list.s.extend(op.encode() for op in fused_ops)
+    node.attr["num_args"].i = len(fused_ops)
+    node.input.extend(f"operand_{number}" for number in range(len(fused_ops)))
+    for name in node.input:
+        graph.node.add(name=name, op="Placeholder").attr["dtype"].type = FLOAT
+    return graph
+
+
+SCORES: list[PartialShape | None] = [(8, 4, 1, 64), (8, 4, 30, 64), (), (8, 1, 1, 30)]
+
+
+def test_what_is_fused_onto_a_batch_is_taken_apart_and_fused_again_where_tensorflow_computes() -> None:
+    graph = attention_scores("Mul", "Add")
+    before = graph.node[0].SerializeToString(deterministic=True)
+    assert mark(graph, lambda nodes: {"product": SCORES}) == 1
+    parts = {node.name: node for node in graph.node if node.op != "Placeholder"}
+    assert [node.op for node in parts.values()] == ["AddV2", "BatchMatMulV2", "Mul"]
+    batch = parts["product/stitchfleet_product"]
+    assert batch.attr[MEMORY_BOUND].b
+    assert (batch.attr["adj_x"].b, batch.attr["adj_y"].b) == (False, True)
+    (found,) = fused.find(PlacedGraph(graph), range(len(graph.node)))
+    assert [PlacedGraph(graph).nodes[port.node].name for port in found.inputs] == ["a", "b", "operand_0", "operand_1"]
+    assert fused.restore(graph) == 1
+    (restored,) = (node for node in graph.node if node.op == fused.FUSED_BATCH)
+    assert restored.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    ("fused_ops", "shapes"),
+    [
+        (("Mul", "Novel"), SCORES),
+        (("Mul", "Add"), [(8, 4, 30, 64), (8, 4, 30, 64), (), (8, 1, 1, 30)]),
+        (("Mul", "Add"), [None, *SCORES[1:]]),
+        (("Mul",), []),
+    ],
+)
+def test_other_batches_stay_whole(fused_ops: tuple[str, ...], shapes: list[PartialShape | None]) -> None:
+    graph = attention_scores(*fused_ops)
+    before = graph.SerializeToString(deterministic=True)
+    assert mark(graph, lambda nodes: {"product": shapes}) == 0
+    assert graph.SerializeToString(deterministic=True) == before
 
 
 def test_only_floats_whose_sums_are_floats_are_taken_and_nothing_is_asked_for_other_graphs() -> None:
@@ -91,6 +141,13 @@ PRODUCTS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "matrices with vectors": (lambda tf, x, y: tf.matmul(x, y), (20, 17, 12), (20, 12, 1)),
     "vectors with matrices": (lambda tf, x, y: tf.matmul(x, y), (20, 1, 17), (20, 17, 12)),
     "dots": (lambda tf, x, y: tf.matmul(x, y, transpose_b=True), (20, 1, 40), (20, 1, 40)),
+    "with a scale and a mask": (
+        lambda tf, x, y: (
+            tf.matmul(x, y) * 0.25 + tf.constant(np.linspace(-1, 1, 60, dtype=np.float32).reshape(5, 1, 1, 12))
+        ),
+        (5, 4, 1, 17),
+        (5, 4, 17, 12),
+    ),
     "an einsum": (lambda tf, x, y: tf.einsum("bij,bj->bi", x, y), (20, 17, 12), (20, 12)),
 }
 

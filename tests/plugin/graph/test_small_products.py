@@ -10,9 +10,10 @@ import pytest
 from stitchfleet.compiler.hlo.small_products import FOR_ANY_ROWS, FOR_SOME_ROWS, MOST_TERMS, is_small
 from stitchfleet.plugin.base.settings import read_settings
 from stitchfleet.plugin.graph import fused
-from stitchfleet.plugin.graph.memory_bound import MARK, PartialShape
+from stitchfleet.plugin.graph.memory_bound import PartialShape
 from stitchfleet.plugin.graph.placed_graph import PlacedGraph
 from stitchfleet.plugin.graph.small_products import mark
+from stitchfleet.plugin.graph.tf_ops import MEMORY_BOUND
 
 from ..conftest import Plugin
 
@@ -52,7 +53,7 @@ def loop_with(op: str = "MatMul", dtype: int = FLOAT, device: str = "/device:CPU
 
 def is_marked(graph: Any, first: PartialShape | None = (-1, 36), second: PartialShape | None = (36, 72)) -> bool:
     count = mark(graph, lambda names: {"product": [first, second]})
-    assert [node.op for node in graph.node if MARK in node.attr] == ["MatMul"] * count
+    assert [node.op for node in graph.node if MEMORY_BOUND in node.attr] == ["MatMul"] * count
     return bool(count)
 
 
