@@ -246,8 +246,9 @@ In brackets: the package, its author, and the version of TensorFlow (2.15.1 with
 
 ZOO_BELOW = """## Below {least} over the better of plain and XLA
 
-By the profile of a step, in milliseconds summed over threads, so that two operators at once count twice. "The most that stitching
-could gain": over plain, if all that is no product took no time. What was tried on some of them: [the worst, taken apart](worst.md).
+By the profile of a step ([the same files](../scripts/benchmark/results/)), in milliseconds summed over threads, so that two operators
+at once count twice. "The most that stitching could gain": over plain, if all that is no product took no time. What was tried on some
+of them: [the worst, taken apart](worst.md).
 """
 
 
