@@ -31,6 +31,7 @@ from .world import World
 STORE_VARIABLE = "STITCHFLEET_RANKS_STORE"
 """PORT SCOPE of the store that rank 0's `stitchfleet run` keeps."""
 MAX_ADDRESSES = 8
+CLOSE_SECONDS = 1.0
 START_SECONDS = 5.0
 """The longest that rank 0 waits for its store's port."""
 
@@ -123,9 +124,12 @@ class KeptByRank0:
         return self.place.store() if self.place is not None else None
 
     def close(self) -> None:
-        """Ends the store that this rank keeps. After it has returned, nothing is sent, posted or read any more."""
-        with self._lock:
-            self._closed = True
+        """Ends the store that this rank keeps. After it has returned, nothing is sent, posted or read any more, but for what has been
+        under way for CLOSE_SECONDS by then: a job's end must not wait for a board whose host is gone."""
+        is_free = self._lock.acquire(timeout=CLOSE_SECONDS)
+        self._closed = True
+        if is_free:
+            self._lock.release()
         if self._kept is not None:
             self._kept.close()
 

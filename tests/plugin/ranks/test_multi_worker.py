@@ -9,6 +9,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
 from collections.abc import Iterator, Sequence
@@ -165,6 +166,24 @@ def test_all_workers_find_the_store_that_the_first_one_keeps() -> None:
         leader.close()
         with pytest.raises(StoreError):
             kept.get("hello-0")
+
+
+def test_a_board_whose_host_is_gone_holds_up_no_end() -> None:
+    gives_up = threading.Event()
+
+    class Silent(Context):
+        def get_config_key_value(self, key: str, timeout_in_ms: int = 0) -> str:
+            gives_up.wait(60.0)
+            raise RuntimeError("unavailable")
+
+    made = Announcement(World(1, 2), "cluster", Board(Silent()))
+    threading.Thread(target=made.store, daemon=True).start()
+    time.sleep(0.1)
+    start = time.monotonic()
+    made.close()
+    assert time.monotonic() - start < 30.0
+    gives_up.set()
+    assert made.store() is None, "nothing is read any more"
 
 
 # ---- jobs --------------------------------------------------------------------------------------------------------------------
