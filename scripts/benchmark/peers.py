@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,10 @@ def main(words: Sequence[str]) -> int:
         parser.error(f"--models: no model {unknown}; there are: {', '.join(NAMES)}")
     if arguments.rounds < 2 or not 0.0 < arguments.seconds < math.inf:
         parser.error("give --rounds from 2 up and --seconds above 0")
+    if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
+        parser.error(f"--json: there is no folder {arguments.json.absolute().parent}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     found: dict[str, list[dict[str, Any]]] = {}
     try:
         with contextlib.ExitStack() as stack:

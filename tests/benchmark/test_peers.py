@@ -63,7 +63,16 @@ def test_if_plain_fails_nothing_is_compared(
     assert said[-1] == "scripts/bench --peers: stepper.py ended with exit code 1: this cannot be compiled"
 
 
-@pytest.mark.parametrize("words", [("--models", "vgg"), ("--models", ","), ("--rounds", "1"), ("--seconds", "0")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--models", "vgg"),
+        ("--models", ","),
+        ("--rounds", "1"),
+        ("--seconds", "0"),
+        ("--json", "/no/such/folder/x.json"),
+    ],
+)
 def test_mistakes_on_the_command_line_are_told(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         peers.main(words)
