@@ -546,7 +546,7 @@ def document(sections: dict[str, Section], arguments: argparse.Namespace) -> dic
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "machine": machine.facts(),
         "versions": machine.versions(),
         "rounds": arguments.rounds,
         "slice_seconds": arguments.seconds,

@@ -391,7 +391,7 @@ def document(figures: Sequence[Figure], failures: Sequence[str], threads: int) -
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "machine": machine.facts(),
         "versions": machine.versions(),
         "threads": threads,
         "kernels": [{**asdict(figure), "of_floor": figure.of_floor, "of_bound": figure.of_bound} for figure in figures],

@@ -330,7 +330,7 @@ def document(figures: Sequence[Figure], failures: Sequence[str]) -> dict[str, An
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "machine": machine.facts(),
         "versions": machine.versions(),
         "kernels": [{**asdict(figure), "of_floor": figure.of_floor, "ahead": figure.ahead} for figure in figures],
         "failures": list(failures),

@@ -36,6 +36,11 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def facts() -> dict[str, str | int]:
+    """The machine as every file of results has it: its processor's name, its cores and its memory in bytes."""
+    return {"cpu": cpu_name(), "cores": cores(), "memory_bytes": memory_bytes()}
+
+
 _COPY_BYTES = 64 << 20
 """Bytes that each core copies: larger than any cache, and copied quickly."""
 

@@ -192,7 +192,7 @@ def document(found: Mapping[str, Any], arguments: argparse.Namespace) -> dict[st
     return {
         "format": 1,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "machine": machine.facts(),
         "versions": {**machine.versions(), **versions()},
         "rounds": arguments.rounds,
         "slice_seconds": arguments.seconds,

@@ -475,7 +475,7 @@ def document(steps: Sequence[Step], failures: Mapping[str, str], speed: Arithmet
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "machine": machine.facts(),
         "versions": machine.versions(),
         "arithmetic": asdict(speed),
         "copy_bytes_per_s": bandwidth,
