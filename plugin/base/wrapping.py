@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 
-def wrap(owner: type[Any], name: str, make: Callable[[Any], Any]) -> bool:
-    """Replaces the method `name` of `owner` by `make(method)`, which must be a Python function. Returns False if it is wrapped
-    already."""
+def wrap(owner: type[Any] | ModuleType, name: str, make: Callable[[Any], Any]) -> bool:
+    """Replaces the method (or function of a module) `name` of `owner` by `make(method)`, which must be a Python function. Returns
+    False if it is wrapped already."""
     outer = getattr(owner, name)
     if getattr(outer, "_stitchfleet", False):
         return False

@@ -98,12 +98,15 @@ def activate() -> None:
     JOB = job
     from ..arms import switch
     from ..reporting import summary
-    from . import hooks_function, hooks_session
+    from . import hooks_function, hooks_session, trace_lookup
 
     job.at_end = summary.finish
 
     switch.install(places.trace_call())
     hooks_function.install(job, places.polymorphic_function_class(), places.concrete_function_class())
+    tracing = places.tracing_module()
+    if tracing is not None:
+        trace_lookup.install(tracing)
     hooks_session.hide_marks(places.graph_class())
     hooks_session.install(job, places.session_class(), places.monitored_session_class())
     hook_keras()

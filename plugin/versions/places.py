@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 
@@ -27,6 +28,16 @@ def concrete_function_class() -> type[Any]:
         from tensorflow.python.eager.polymorphic_function import monomorphic_function as place
     found: type[Any] = place.ConcreteFunction
     return found
+
+
+def tracing_module() -> ModuleType | None:
+    """The module by whose `call_function` a `tf.function` finds its trace (its `trace_function`) and calls it; None until 2.13."""
+    try:
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation as place
+    except ImportError:
+        return None
+    found: ModuleType = place
+    return found if hasattr(found, "call_function") and hasattr(found, "trace_function") else None
 
 
 @dataclass(frozen=True)
