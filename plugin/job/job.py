@@ -115,7 +115,7 @@ class Job:
         self.ranks: Ranks | None = None
         """The other ranks of the job; None if there are none, or the ranks cannot agree."""
         self._may_be_of_mpi = self._may_be_of_strategy = False
-        """Whether the launcher gives the ranks no store, and Horovod has not been initialized yet."""
+        """Whether the launcher gives the ranks no store, and what connects them (Horovod, a strategy) is not set up yet."""
         self._find_ranks()
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
@@ -346,7 +346,7 @@ class Job:
         if self.is_forked_child:
             return None
         self._begin_with_ranks(program)
-        ticket = program.begin(quiet=not self.client.busy and not program.is_unverified)
+        ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
             stride = self.settings.sample_stride if ticket.phase is ProgramPhase.STITCHED else 0
             # Counted in stitched steps: with the step's number, a kernel's turn could fall into plain blocks.
@@ -436,7 +436,7 @@ class Job:
         program = ticket.program
         with program.lock:
             self._watch_unverified(program, ticket)
-            duration = program.end(ticket, now, quiet=not self.client.busy and not program.is_unverified)
+            duration = program.end(ticket, now, quiet=not self.client.busy)
             self.records.iteration(
                 program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
             )

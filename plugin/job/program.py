@@ -97,7 +97,7 @@ class Ticket:
     pair: int | None
     start_ns: int
     quiet: bool = True
-    """Whether no process of ours was at work beside the job when it began."""
+    """Whether nothing of ours was at work beside the job when it began."""
 
 
 @dataclass
@@ -282,6 +282,7 @@ class Program:
     def begin(self, quiet: bool) -> Ticket:
         """Begins the next step and returns its ticket, with its arm. quiet: whether no process of ours is at work beside the job."""
         with self.lock:
+            quiet = quiet and not self.is_unverified
             phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
             if phase is ProgramPhase.WARM_UP:
                 counted = False
@@ -307,6 +308,7 @@ class Program:
         """Books a step that has ended; returns its duration in nanoseconds. end_ns: time.perf_counter_ns. quiet: whether no
         process of ours is at work beside the job now."""
         duration = end_ns - ticket.start_ns
+        quiet = quiet and not self.is_unverified
         counted = ticket.counted = ticket.counted and quiet
         if self.first_step_ns is None:
             self.first_step_ns, self.first_duration_ns = end_ns, duration

@@ -200,7 +200,7 @@ class Meeting(KeptByRank0):
 
 
 class Announcement(KeptByRank0):
-    """By a board that all ranks read: rank 0 posts its answer there once."""
+    """By a board that all ranks read: rank 0 posts its answer there, again if that fails."""
 
     def __init__(self, world: World, run_id: str, board: Board) -> None:
         super().__init__(world, run_id)
@@ -209,9 +209,11 @@ class Announcement(KeptByRank0):
 
     def _tell(self) -> None:
         with self._lock:
-            if not self._has_told and not self._closed:
-                self._has_told = True  # the board takes one text only
+            if self._has_told or self._closed:
+                return
+            if self._board.read() is None:  # the board takes one text only; a post that failed may have come there
                 self._board.post(self._answer)
+            self._has_told = True
 
     def _ask(self) -> bytes | None:
         with self._lock:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from .resets import Place
 from .store import StoreError
 
 _CONTEXT = "tensorflow.python.eager.context"
@@ -23,12 +24,9 @@ _READ_MS = 20
 
 
 class Member(NamedTuple):
-    """A process of a cluster. local_rank, local_size: among the members of its host. cluster: a digest, equal for all members."""
+    """A process of a cluster. cluster: a digest, equal for all members."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    place: Place
     cluster: str
 
 
@@ -48,7 +46,7 @@ def member(environment: Mapping[str, str]) -> Member | None:
         return None
     hosts = [address.rpartition(":")[0] for address in addresses]
     digest = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:32]
-    return Member(rank, len(jobs), hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank]), digest)
+    return Member(Place(rank, len(jobs), hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank])), digest)
 
 
 class Board:

@@ -83,7 +83,7 @@ class World:
             )
         worker = multi_worker.member(environment)
         if worker is not None:
-            return cls(worker.rank, worker.size, worker.local_rank, worker.local_size, cluster=worker.cluster)
+            return cls(cluster=worker.cluster).at(worker.place)
         return cls()
 
 

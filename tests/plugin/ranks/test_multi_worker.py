@@ -40,8 +40,8 @@ def test_a_worker_s_place_is_its_index_behind_the_chief() -> None:
     found = [member(config("worker", index, chief=chief, worker=workers)) for index in range(3)]
     first = member(config("chief", 0, chief=chief, worker=workers))
     assert first is not None
-    assert first[:4] == (0, 4, 0, 3)
-    assert [each[:4] for each in found if each] == [(1, 4, 1, 3), (2, 4, 0, 1), (3, 4, 2, 3)]
+    assert first.place == (0, 4, 0, 3)
+    assert [each.place for each in found if each] == [(1, 4, 1, 3), (2, 4, 0, 1), (3, 4, 2, 3)]
     assert {each.cluster for each in found if each} == {first.cluster}
     other = member(config("worker", 0, worker=workers))
     assert other is not None
@@ -80,8 +80,8 @@ def test_other_processes_are_no_members(variables: dict[str, str]) -> None:
     )
 )
 def test_whatever_tf_config_holds_it_breaks_nothing(found: Any) -> None:
-    place = member({"TF_CONFIG": json.dumps(found)})
-    assert place is None or 0 <= place.rank < place.size
+    made = member({"TF_CONFIG": json.dumps(found)})
+    assert made is None or 0 <= made.place.rank < made.place.size
 
 
 def test_horovod_s_place_comes_first() -> None:
@@ -166,6 +166,31 @@ def test_all_workers_find_the_store_that_the_first_one_keeps() -> None:
         leader.close()
         with pytest.raises(StoreError):
             kept.get("hello-0")
+
+
+def test_a_post_that_fails_is_tried_again() -> None:
+    class Failing(Context):
+        fails = 2
+
+        def set_config_key_value(self, key: str, value: str) -> None:
+            self.fails -= 1
+            if self.fails == 0:  # it comes there, but the answer is lost
+                super().set_config_key_value(key, value)
+            if self.fails >= 0:
+                raise RuntimeError("connection reset")
+            super().set_config_key_value(key, value)
+
+    board = Board(Failing())
+    leader, second = (Announcement(World(rank, 2), "cluster", board) for rank in range(2))
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="connection reset"):
+                leader.store()
+        assert leader.store() is not None
+        assert second.store() is not None
+    finally:
+        second.close()
+        leader.close()
 
 
 def test_a_board_whose_host_is_gone_holds_up_no_end() -> None:
