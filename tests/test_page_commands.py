@@ -31,6 +31,7 @@ KERNEL = {
     ".venv/bin/stitchfleet compile m.hlo --target cuda --stop-after source": "__global__",
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "",
     "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": "multiply",
+    "stitchfleet compile tests/fixtures/dense.hlo --stop-after STAGE": "matrix products of 6 rows at once",
 }
 """The commands of one folder, in their order, and what each has to print."""
 _RUN = ".venv/bin/stitchfleet run"
@@ -52,6 +53,9 @@ STANDS_FOR = {
     "stitchfleet compile FILE.hlo [--stop-after STAGE] [--run]": "stitchfleet compile m.hlo --stop-after plan > plan.txt",
     "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after STAGE": (
         "stitchfleet compile tests/fixtures/layer_norm.hlo --stop-after loops"
+    ),
+    "stitchfleet compile tests/fixtures/dense.hlo --stop-after STAGE": (
+        "stitchfleet compile tests/fixtures/dense.hlo --stop-after plan"
     ),
     "stitchfleet explain SUMMARY.json --html step.html": "stitchfleet explain s.json --html step.html",
     "stitchfleet explain FILE.hlo | SUMMARY.json [--html FILE]": "stitchfleet explain s.json",

@@ -18,20 +18,25 @@ from stitchfleet.compiler.commands.command import CompileCommand, ExplainCommand
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "compiler" / "README.md"
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "layer_norm.hlo"
-STAGES = ("hlo", "graph", "plan", "loops", "source")
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+LAYER_NORM, DENSE = FIXTURES / "layer_norm.hlo", FIXTURES / "dense.hlo"
+STAGES = [
+    *((LAYER_NORM, stage, f"stage:{stage}") for stage in ("hlo", "graph", "plan", "loops", "source")),
+    *((DENSE, stage, f"dense:{stage}") for stage in ("hlo", "plan", "loops", "source")),
+]
+"""Files, stages, and the page's blocks of what they print."""
 
 # Times, sizes, values and names by content: what may differ between machines and compilers.
 _DIFFERS = re.compile(r"stitch_[0-9a-f]+|by .*|-?\b\d[\d.e+-]*")
 
 
-def _output(*words: str) -> str:
+def _output(file: Path, *words: str) -> str:
     command = CompileCommand()
     parser = argparse.ArgumentParser()
     command.configure(parser)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        assert command.run(parser.parse_args([str(FIXTURE), *words])) == 0
+        assert command.run(parser.parse_args([str(file), *words])) == 0
     return out.getvalue().strip() + "\n"
 
 
@@ -47,9 +52,9 @@ def _block(name: str, make: Callable[[], str], same: Callable[[str, str], bool])
     return pattern.findall(page)[0][1], real
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_the_page_shows_what_each_stage_prints(stage: str) -> None:
-    shown, real = _block(f"stage:{stage}", lambda: _output("--stop-after", stage), str.__eq__)
+@pytest.mark.parametrize(("file", "stage", "name"), STAGES)
+def test_the_page_shows_what_each_stage_prints(file: Path, stage: str, name: str) -> None:
+    shown, real = _block(name, lambda: _output(file, "--stop-after", stage), str.__eq__)
     assert shown == real
 
 
@@ -58,9 +63,10 @@ def _without_figures(text: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
-def test_the_page_shows_what_a_finished_kernel_prints_but_for_the_figures() -> None:
+@pytest.mark.parametrize(("file", "name"), [(LAYER_NORM, "run"), (DENSE, "dense:run")])
+def test_the_page_shows_what_a_finished_kernel_prints_but_for_the_figures(file: Path, name: str) -> None:
     shown, real = _block(
-        "run", lambda: _output("--run"), lambda old, new: _without_figures(old) == _without_figures(new)
+        name, lambda: _output(file, "--run"), lambda old, new: _without_figures(old) == _without_figures(new)
     )
     assert _without_figures(shown) == _without_figures(real)
     assert "intermediates 0" in shown
@@ -72,7 +78,7 @@ def test_the_picture_of_the_plan_is_what_explain_draws(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     command = ExplainCommand()
     command.configure(parser)
-    assert command.run(parser.parse_args([str(FIXTURE), "--svg", str(drawn)])) == 0
+    assert command.run(parser.parse_args([str(LAYER_NORM), "--svg", str(drawn)])) == 0
     assert (ROOT / "docs" / "pictures" / "plan.svg").read_text() == drawn.read_text()
 
 
