@@ -134,6 +134,9 @@ def install(tracing: ModuleType) -> None:
 
     @contained(None)
     def keep(args: Any, kwargs: Any, options: Any, trace: Any) -> None:
+        answers = answers_of(options)
+        if answers is not None and len(answers.of_key) >= MOST_KEPT:
+            return
         described = describe(args, kwargs, options)
         if described is None:
             return
@@ -142,12 +145,10 @@ def install(tracing: ModuleType) -> None:
         inputs = kind.unpack_inputs(kind.bind(*args or ()))
         if [id(one) for one in inputs] != [id(one) for one in found.tensors]:  # it converts, or orders them otherwise
             return
-        answers = answers_of(options)
         if answers is None:
             answers = Answers(options.function_cache, _capture_types(options))
             setattr(options, _NAME, answers)
-        if len(answers.of_key) < MOST_KEPT:
-            answers.of_key[key] = Answer(trace, tuple(weakref.ref(one) for one in found.iterators))
+        answers.of_key[key] = Answer(trace, tuple(weakref.ref(one) for one in found.iterators))
 
     def lookup(original: Callable[..., Any]) -> Callable[..., Any]:
         def trace_function(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
