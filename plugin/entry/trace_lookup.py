@@ -14,6 +14,7 @@ dictionaries of these; all else goes TensorFlow's way. A new trace or capture of
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from types import ModuleType
@@ -96,12 +97,18 @@ class Describer:
         return False
 
 
+class _Thread(threading.local):
+    calls: Any = None
+    """The TracingOptions of the function that this thread is calling, until its trace is found. A lookup without a call (by
+    get_concrete_function) may have arguments that no call has."""
+
+
 def install(tracing: ModuleType) -> None:
     """Wraps the functions of TensorFlow's module `tracing_compilation`. Call it once per process."""
     from tensorflow.python.eager import context
     from tensorflow.python.eager.polymorphic_function import function_context
 
-    describer = Describer()
+    describer, thread = Describer(), _Thread()
 
     def describe(args: Any, kwargs: Any, options: Any) -> tuple[Hashable, Description] | None:
         """The key of a call, and its arguments; None if no answer is kept for such a call."""
@@ -153,7 +160,9 @@ def install(tracing: ModuleType) -> None:
     def lookup(original: Callable[..., Any]) -> Callable[..., Any]:
         def trace_function(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
             trace = original(args, kwargs, tracing_options)
-            keep(args, kwargs, tracing_options, trace)
+            if thread.calls is not None and thread.calls is tracing_options:
+                thread.calls = None  # what the trace calls is another call
+                keep(args, kwargs, tracing_options, trace)
             return trace
 
         return trace_function
@@ -162,7 +171,11 @@ def install(tracing: ModuleType) -> None:
         def call_function(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
             found = find(args, kwargs, tracing_options)
             if found is None:
-                return original(args, kwargs, tracing_options)
+                thread.calls = tracing_options
+                try:
+                    return original(args, kwargs, tracing_options)
+                finally:
+                    thread.calls = None
             trace, inputs = found
             return trace._call_flat(inputs, captured_inputs=trace.captured_inputs)
 

@@ -219,6 +219,41 @@ def test_an_input_signature_converts_as_before() -> None:
         count(tf.ones([2], tf.int32))
 
 
+def test_a_lookup_without_a_call_is_not_kept() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+    def signed(x: Any) -> Any:
+        return x * 2.0
+
+    @tf.function
+    def optional(x: Any, scale: Any = 3.0) -> Any:
+        return x * scale
+
+    x = tf.ones([2])
+    failures = HEALTH.failures
+    for _ in range(3):
+        signed.get_concrete_function()
+        optional.get_concrete_function(x)
+        assert float(signed(x)[0]) == 2.0
+        assert float(optional(x)[0]) == 3.0
+        assert float(optional(x, 4.0)[0]) == 4.0
+    assert HEALTH.failures == failures
+
+
+def test_a_call_that_raises_is_followed_by_right_ones() -> None:
+    @tf.function
+    def checked(x: Any) -> Any:
+        tf.debugging.assert_positive(x)
+        return x + 1.0
+
+    for value in (1.0, -1.0, 2.0, -2.0, 3.0):
+        x = tf.constant([value])
+        if value < 0.0:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                checked(x)
+        else:
+            assert float(checked(x)[0]) == value + 1.0
+
+
 def test_the_number_of_kept_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch, input_signature=[tf.TensorSpec([None], tf.float32)])
     for size in range(3 * trace_lookup.MOST_KEPT):
