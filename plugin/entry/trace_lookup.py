@@ -14,9 +14,10 @@ dictionaries of these; all else goes TensorFlow's way. A new trace or capture of
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -32,10 +33,34 @@ _LITERALS: Final = frozenset({bool, int, str, bytes, type(None)})
 
 
 class Answer(NamedTuple):
-    """A trace that TensorFlow has found. iterators: those among the arguments; their descriptions are not in the key."""
+    """A trace that TensorFlow has found. iterators: those among the arguments; their descriptions are not in the key. captures: what
+    the trace captures, if each is a tensor that is handed over as it is; else None."""
 
     trace: Any
     iterators: tuple[weakref.ref[Any], ...]
+    captures: tuple[Any, ...] | None
+
+    @property
+    def captured_inputs(self) -> list[Any]:
+        """The trace's `captured_inputs`. TensorFlow flattens them at each call, since a capture may be replaced, also by a function
+        that gives a value for each call (`replace_capture_with_deferred_capture`)."""
+        if self.captures is not None:
+            now: list[Any] = self.trace._captured_inputs
+            if len(now) == len(self.captures) and all(map(operator.is_, now, self.captures)):
+                return now
+        found: list[Any] = self.trace.captured_inputs
+        return found
+
+
+def answer_of(trace: Any, iterators: Iterable[Any]) -> Answer:
+    """What is kept of a trace and the iterators among the arguments."""
+    now = getattr(trace, "_captured_inputs", None)
+    captures = None
+    if type(now) is list and not any(map(callable, now)):  # a callable is the user's, and called once for each call
+        flat = trace.captured_inputs
+        if len(now) == len(flat) and all(map(operator.is_, now, flat)):
+            captures = tuple(flat)
+    return Answer(trace, tuple(map(weakref.ref, iterators)), captures)
 
 
 class Answers:
@@ -127,8 +152,8 @@ def install(tracing: ModuleType) -> None:
         return kept if kept is not None and kept.hold_for(options.function_cache, _capture_types(options)) else None
 
     @contained(None)
-    def find(args: Any, kwargs: Any, options: Any) -> tuple[Any, list[Any]] | None:
-        """The trace for a call and its inputs, without the captures; None if TensorFlow has to look it up."""
+    def find(args: Any, kwargs: Any, options: Any) -> tuple[Answer, list[Any]] | None:
+        """The answer for a call, and the tensors among its arguments; None if TensorFlow has to look it up."""
         answers = answers_of(options)
         described = None if answers is None else describe(args, kwargs, options)
         if answers is None or described is None:
@@ -137,7 +162,7 @@ def install(tracing: ModuleType) -> None:
         answer = answers.of_key.get(key)
         if answer is None or [ref() for ref in answer.iterators] != found.iterators:
             return None
-        return answer.trace, found.tensors
+        return answer, found.tensors
 
     @contained(None)
     def keep(args: Any, kwargs: Any, options: Any, trace: Any) -> None:
@@ -155,7 +180,7 @@ def install(tracing: ModuleType) -> None:
         if answers is None:
             answers = Answers(options.function_cache, _capture_types(options))
             setattr(options, _NAME, answers)
-        answers.of_key[key] = Answer(trace, tuple(weakref.ref(one) for one in found.iterators))
+        answers.of_key[key] = answer_of(trace, found.iterators)
 
     def lookup(original: Callable[..., Any]) -> Callable[..., Any]:
         def trace_function(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
@@ -176,8 +201,8 @@ def install(tracing: ModuleType) -> None:
                     return original(args, kwargs, tracing_options)
                 finally:
                     thread.calls = None
-            trace, inputs = found
-            return trace._call_flat(inputs, captured_inputs=trace.captured_inputs)
+            answer, inputs = found
+            return answer.trace._call_flat(inputs, captured_inputs=answer.captured_inputs)
 
         return call_function
 

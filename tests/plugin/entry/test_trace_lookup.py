@@ -194,6 +194,34 @@ def test_captures_that_change_are_seen() -> None:
     assert float(total(x)) == 6.0
 
 
+def test_a_capture_that_is_replaced_is_seen() -> None:
+    first, second = tf.fill([200], 2.0), tf.fill([200], 3.0)  # smaller ones become constants
+
+    @tf.function
+    def scaled(x: Any) -> Any:
+        return x * first
+
+    x = tf.constant(1.0)
+    assert [float(scaled(x)[0]) for _ in range(3)] == [2.0] * 3
+    trace = scaled.get_concrete_function(x)
+    trace.set_external_captures([second])
+    assert [float(scaled(x)[0]) for _ in range(3)] == [3.0] * 3
+    values = iter([5.0, 6.0, 7.0])
+    trace._captured_inputs[0] = lambda: tf.fill([200], next(values))  # as replace_capture_with_deferred_capture does
+    assert [float(scaled(x)[0]) for _ in range(3)] == [5.0, 6.0, 7.0]
+
+
+def test_a_capture_of_each_call_is_seen() -> None:
+    values = iter([5.0, 6.0, 7.0, 8.0])
+
+    @tf.function
+    def deferred(x: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        return x * graph.capture_call_time_value(lambda: tf.constant(next(values)), tf.TensorSpec([], tf.float32))
+
+    assert [float(deferred(tf.constant(1.0))) for _ in range(4)] == [5.0, 6.0, 7.0, 8.0]
+
+
 def test_gradients_are_recorded() -> None:
     variable = tf.Variable(3.0)
 
