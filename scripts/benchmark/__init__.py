@@ -22,6 +22,7 @@
     arithmetic   floating-point operations per second from registers alone
     progress     lines about the progress
     turns        timing of small functions in turns
+    calls        the call of a traced function with TensorFlow's lookup of its trace, and with ours
     idle         overhead of a step with the plugin active and nothing switched on
     busy         how soon a job is stitched on a machine that has other work
     recording    overhead of recording and sending in a job

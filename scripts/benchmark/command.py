@@ -24,6 +24,7 @@ from ..zoo.environments import ZooError
 from ..zoo.table import table as zoo_table
 from . import (
     busy,
+    calls,
     changed,
     collectives,
     floors,
@@ -134,6 +135,7 @@ examples:
   scripts/bench --changed ../old                         which kernels of the jobs' clusters a change changes, and their times
   scripts/bench --products                               matrix products of the steps, and what the machine's arithmetic allows
   scripts/bench --functions                              exp, tanh and others, time per element, compared with glibc's vector library
+  scripts/bench --calls                                  the call of a tf.function, its trace looked up by TensorFlow or by us
   scripts/bench --idle                                   overhead of a step with the plugin active and nothing switched on
   scripts/bench --admissions                             latency of the webhook, 100 pods per second and 200 at once
   scripts/bench --busy                                   how soon a job is stitched on a busy machine
@@ -256,6 +258,7 @@ _OTHERS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "--floors": floors.main,
     "--changed": changed.main,
     "--functions": functions.main,
+    "--calls": calls.main,
     "--idle": idle.main,
     "--admissions": _admissions,
     "--busy": busy.main,
