@@ -105,7 +105,7 @@ def activate() -> None:
     switch.install(places.trace_call())
     hooks_function.install(job, places.polymorphic_function_class(), places.concrete_function_class())
     tracing = places.tracing_module()
-    if tracing is not None:
+    if tracing is not None and native is not None:  # not on a version that was never tried
         trace_lookup.install(tracing)
     hooks_session.hide_marks(places.graph_class())
     hooks_session.install(job, places.session_class(), places.monitored_session_class())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.plugin.base.containment import HEALTH
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.commands.run import job_environment
 from stitchfleet.plugin.entry import trace_lookup
 from stitchfleet.plugin.versions import places
 
@@ -306,3 +311,20 @@ def test_a_failure_leaves_the_lookup_to_tensorflow(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(HEALTH, "failures", 0)
     assert [counted(tf.ones([2])) for _ in range(3)] == [1, 1, 1]
     assert "broken for this test" in str(HEALTH.reason)
+
+
+SAYS = """
+import tensorflow
+from tensorflow.python.eager.polymorphic_function import tracing_compilation as tracing
+print(hasattr(tracing.call_function, "_stitchfleet"))
+"""
+
+
+def test_a_version_on_which_no_job_is_stitched_looks_up_as_ever(cache: Path, tmp_path: Path) -> None:
+    def says(folder: Path) -> str:
+        variables = job_environment(Settings(cache=folder))
+        job = subprocess.run([sys.executable, "-c", SAYS], env=variables, capture_output=True, text=True, check=True)
+        return job.stdout.strip()
+
+    assert says(cache) == "True"
+    assert says(tmp_path) == "False"  # the op is not there, as it is not for a version that fails its self-test
