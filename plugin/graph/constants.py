@@ -11,6 +11,10 @@ from .placed_graph import PlacedGraph
 from .tf_ops import MAX_CONST_BYTES
 
 _MERGES = ("Merge", "RefMerge")
+_SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+_JOINED = ("Conv2DBackpropFilter",)
+"""Operators that TensorFlow joins with another one only if they wait for nothing; a constant says how large the filter is."""
 
 
 def free_constants(graph: Any) -> int:
@@ -37,22 +41,32 @@ def free_constants(graph: Any) -> int:
     if not waits:
         return 0
     runs_before = _orders(PlacedGraph(graph))
+
+    def inherited(node: Any) -> dict[str, list[str]]:
+        """The constants that a node reads or waits for -> what it has to wait for in the place of each."""
+        others = [name for text in node.input if (name := node_of(text)) not in waits]
+        found: dict[str, list[str]] = {}
+        for read in {node_of(text) for text in node.input} & waits.keys():
+            found[read] = []
+            sources = [read]
+            while sources:  # a constant may have waited for another
+                for name in waits[sources.pop()]:
+                    if name[1:] in waits:
+                        sources.append(name[1:])
+                    elif not runs_before(name[1:], others):
+                        found[read].append(name)
+        return found
+
+    for node in graph.node:
+        if node.op in _JOINED:
+            for constant, names in inherited(node).items():
+                if names:
+                    del waits[constant]
     for node in graph.node:
         if node.name in waits:
             del node.input[:]
-            continue
-        sources = {node_of(text) for text in node.input} & waits.keys()
-        inherited: list[str] = []
-        while sources:  # a constant may have waited for another
-            source = sources.pop()
-            for name in waits[source]:
-                if name[1:] in waits:
-                    sources.add(name[1:])
-                else:
-                    inherited.append(name)
-        if inherited:
-            others = [name for text in node.input if (name := node_of(text)) not in waits]
-            node.input.extend(name for name in sorted(set(inherited)) if not runs_before(name[1:], others))
+        else:
+            node.input.extend(sorted({name for names in inherited(node).values() for name in names}))
     return len(waits)
 
 
@@ -70,7 +84,8 @@ def drop_unread(graph: Any, preserve: Collection[str]) -> int:
 
 
 def _orders(graph: PlacedGraph) -> Callable[[str, Iterable[str]], bool]:
-    """A function that says whether a node is one of others or always runs before one of them, and if it is dead, so is that one."""
+    """A function that says whether a node is one of others or always runs before one of them, and if it is dead, so is that one; or
+    whether this holds for all that it takes the shape of."""
     before = [0] * len(graph.nodes)
     """For each node, the nodes that run before it: bit i for node i."""
 
@@ -89,7 +104,16 @@ def _orders(graph: PlacedGraph) -> Callable[[str, Iterable[str]], bool]:
             before[i] |= found
 
     def runs_before(name: str, others: Iterable[str]) -> bool:
-        bit = 1 << graph.by_name[name]
-        return any(up_to(graph.by_name[other]) & bit for other in others)
+        node, behind = graph.nodes[graph.by_name[name]], 0
+        for other in others:
+            behind |= up_to(graph.by_name[other])
+        if behind & 1 << node.index:
+            return True
+        if node.op not in _SHAPES:
+            return False
+        needed = {port.node for port in node.inputs} | set(node.control)
+        return all(
+            behind & 1 << i and graph.nodes[i].op not in _SWITCHES for i in needed
+        )  # a Switch is dead in one output only
 
     return runs_before

@@ -57,6 +57,26 @@ def test_a_constant_of_a_merge_or_in_a_graph_with_loops_stays() -> None:
     assert freed(**nodes, e="Enter x")["one"] == ["^s"]
 
 
+def test_the_shape_of_what_runs_earlier_is_not_waited_for() -> None:
+    nodes = {"x": "Placeholder", "w": "Placeholder", "y": "Mul x w", "shapes": "ShapeN x w", "one": "Const ^shapes"}
+    assert freed(**nodes, z="Mul y one")["z"] == ["y", "one"]
+    assert freed(**nodes, z="Mul x one")["z"] == ["x", "one", "^shapes"]
+    nodes = {"x": "Placeholder", "p": "Placeholder", "s": "Switch x p", "shape": "Shape s", "one": "Const ^shape"}
+    assert freed(**nodes, z="Mul s:1 one")["z"] == ["s:1", "one", "^shape"]
+
+
+def test_an_operator_that_tensorflow_joins_if_it_waits_for_nothing_gets_no_wait() -> None:
+    """As the gradient of a filter, under tf.control_dependencies of a batch norm's updates: it is joined with that of the bias."""
+    nodes = {"x": "Placeholder", "g": "Placeholder", "update": "Assign x x", "sizes": "Const ^update"}
+    found = freed(**nodes, filter="Conv2DBackpropFilter x sizes g", other="Mul g sizes")
+    assert found["sizes"] == ["^update"]
+    assert (found["filter"], found["other"]) == (["x", "sizes", "g"], ["g", "sizes"])
+    assert (
+        freed(**nodes, update_first="Identity g ^update", filter="Conv2DBackpropFilter x sizes update_first")["sizes"]
+        == []
+    )
+
+
 def test_constants_that_nothing_reads_or_waits_for_are_dropped() -> None:
     from tensorflow.core.framework import graph_pb2
 

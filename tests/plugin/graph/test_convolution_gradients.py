@@ -126,6 +126,28 @@ def test_gradients_of_a_convolution_over_time_of_any_number_of_examples(plugin: 
         np.testing.assert_allclose(mine, own, rtol=0, atol=ROUNDING * np.max(np.abs(own), initial=1))
 
 
+def test_the_gradient_of_a_bias_has_the_same_bits_for_any_number_of_examples(plugin: Plugin) -> None:
+    """TensorFlow joins it with that of the filter, whose size is a constant that waits for the shape of the examples."""
+    import tensorflow as tf
+
+    w, a, v, b = (tf.Variable(values(*shape)) for shape in [(3, 3, 1, 16), (16,), (3, 3, 16, 1), (1,)])
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            h = tf.nn.bias_add(tf.nn.conv2d(x, w, 1, "SAME"), a)
+            y = tf.nn.bias_add(tf.nn.conv2d(h, v, 1, "SAME"), b)
+            loss = tf.reduce_mean(tf.square(x - y))
+        return tape.gradient(loss, [w, a, v, b])
+
+    found = []
+    for plugin.active in (False, True):
+        traced = tf.function(step, input_signature=[tf.TensorSpec([None, 16, 16, 1])])
+        found.append([each.numpy() for each in traced(values(32, 16, 16, 1))])
+    plugin.active = False
+    assert len(plugin.clusters) > 0
+    np.testing.assert_array_equal(found[0][3], found[1][3])
+
+
 def test_the_same_error_for_tensors_that_do_not_fit(plugin: Plugin) -> None:
     import tensorflow as tf
 
