@@ -3,7 +3,8 @@
     placed graph
     -> updates       the optimizer's chains, merged over all variables (updates.py)
     -> candidates    by operator table, dtypes, preserved nodes
-    -> scopes        connected sets that cause no cycle, of one frame, one deadness predicate and one device (compiler.step.scopes)
+    -> scopes        connected sets that cause no cycle, of one frame, one deadness predicate, one device (compiler.step.scopes), and
+                     of effects that happen at the end of the data or of others (end_of_data.py)
     -> trimming      renamings and shape arithmetic leave the border
     -> copies        members of another cluster that are cheaper to compute again than to read (recompute.py)
     -> Cluster       with a canonical body
@@ -36,7 +37,7 @@ from ..graph.tf_ops import (
     rule_of,
     why_not,
 )
-from . import data_extents, demands, rare_data, recompute, resizes, updates
+from . import data_extents, demands, end_of_data, rare_data, recompute, resizes, updates
 from .bodies import BodyBuilder
 from .step_graph import StepGraph
 
@@ -165,7 +166,8 @@ def find_clusters(
     edges += [
         (source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)
     ]
-    key = [(node.proto.device, *liveness.key(node.index)) for node in graph.nodes]
+    anyway = end_of_data.happening_anyway(graph, liveness.order)
+    key = [(node.proto.device, *liveness.key(node.index), node.index in anyway) for node in graph.nodes]
     # First the updates, over all variables at once; then the other clusters, with each update contracted to one node.
     free = [reason is None for reason in reasons]
     members = updates.find_members(graph, liveness.order, free, preserve, excluded_ops)
