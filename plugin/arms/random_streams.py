@@ -1,8 +1,9 @@
 """Gives seeded stateful random operators one stream for both arms (native/graph/random_stream.cc says why and how).
 
-Only operators for which TensorFlow has a stateless operator with bit-identical numbers are replaced. An operator without a seed draws
-from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream
-of its own, so that its numbers can be made inside a kernel.
+If TensorFlow has a stateless operator with bit-identical numbers, that one draws them; of the others on a CPU (a shuffle, a Poisson
+distribution, the samplers of candidates) both arms call one kernel (native/graph/random_kernel.cc). An operator without a seed
+draws from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream of
+its own, so that its numbers can be made inside a kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..base.dtypes import DT_INT32
 from ..base.edges import control_inputs, data_inputs
-from ..graph.placed_graph import device_type
+from ..graph.placed_graph import OpDefinitions, device_type
 from ..graph.tf_ops import UNIFORM_BITS
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
@@ -23,37 +24,23 @@ STATELESS = {
     "TruncatedNormal": "StatelessTruncatedNormalV2",
     "RandomUniformInt": "StatelessRandomUniformIntV2",
 }
-# stateful, seedable, and without such a stateless twin: if a job seeds one of these, alternating arms would change its numbers
-WITHOUT_TWIN = frozenset(
-    [
-        "Multinomial",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "ParameterizedTruncatedNormal",
-        "RandomCrop",
-    ]
-)
+OURS = "Stitchfleet"
+"""How the names of our ops begin."""
 FRESH = ""
 """Stream name of an operator without a seed: a stream of its own with a random seed."""
 PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
 
 
 def is_seeded(node: Any) -> bool:
-    """Whether a NodeDef of a random operator has a seed (attributes seed and seed2 are not both 0)."""
+    """Whether a NodeDef is of one of TensorFlow's random operators with a seed (attributes seed and seed2 are not both 0)."""
+    if node.op.startswith(OURS) or "seed2" not in node.attr:
+        return False
     return bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
-def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
-    """Names of the seeded random operators (NodeDefs) whose stream the arms cannot share: TensorFlow has no stateless operator
-    with the same numbers."""
-    return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
-
-
 def seeded(nodes: Iterable[Any]) -> list[str]:
-    """Names of the seeded random operators (NodeDefs) whose stream the arms can share; `share_streams` makes them do so."""
-    return [node.name for node in nodes if node.op in STATELESS and is_seeded(node)]
+    """Names of the seeded random operators (NodeDefs). `share_streams` replaces all whose stream the arms can share."""
+    return [node.name for node in nodes if is_seeded(node)]
 
 
 def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any | None]) -> list[str]:
@@ -74,8 +61,7 @@ def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any |
                 body = find(called)
                 if body is None:
                     continue
-                seedable = [inner for inner in body.node_def if inner.op in STATELESS or inner.op in WITHOUT_TWIN]
-                if any(is_seeded(inner) for inner in seedable):
+                if any(is_seeded(inner) for inner in body.node_def):
                     found.append(called)
                 waiting += body.node_def
     return found
@@ -86,10 +72,18 @@ def share_streams(graph: Any, owner: str) -> int:
 
     owner: a name of the executor that the graph is for, equal in both arms (`switch.executor_name`).
     """
-    replaced = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
-    for node in replaced:
-        _draw_from(graph, node, f"{owner}/{node.name}")
-    return len(replaced)
+    count = 0
+    definitions = OpDefinitions()
+    for node in [node for node in graph.node if is_seeded(node)]:
+        name = f"{owner}/{node.name}"
+        if node.op in STATELESS:
+            _draw_from(graph, node, name)
+        elif device_type(node.device) != "CPU" or definitions.find(node.op) is None:
+            continue
+        else:
+            _call_one_kernel(node, name, definitions)
+        count += 1
+    return count
 
 
 def own_streams(graph: Any) -> int:
@@ -111,6 +105,18 @@ def own_streams(graph: Any) -> int:
 def _processor_of(device: str) -> str:
     """The CPU device beside a GPU, for the position of a stream, which is a few integers."""
     return re.sub(r"(?i)gpu:\d+$", "CPU:0", device)
+
+
+def _call_one_kernel(node: Any, name: str, definitions: OpDefinitions) -> None:
+    """Replaces `node` in place by an operator that calls a kernel of its kind, the one with `name`."""
+    types = [[dtype for _, _, dtype in of(node)] for of in (definitions.inputs, definitions.outputs)]
+    own = bytes(node.SerializeToString())
+    node.op = f"{OURS}RandomKernel"
+    node.attr.clear()
+    node.attr["Tin"].list.type.extend(types[0])
+    node.attr["Tout"].list.type.extend(types[1])
+    node.attr["node"].s = own
+    node.attr["stream"].s = name.encode()
 
 
 def _draw_from(graph: Any, node: Any, stream_name: str) -> None:

@@ -43,7 +43,7 @@ UNITS = (
     (
         *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
         *("products/two_kernels.cc", "products/convolution_gradient_op.cc", "products/batch_product_op.cc"),
-        *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
+        *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/random_kernel.cc", "graph/arm_mark.cc"),
     ),
 )
 """The library's source files in groups, each of which is compiled as one unit, because a compilation spends most of its time on

@@ -143,9 +143,9 @@ class Stitcher:
             arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
         executor = switch.executor_name() if program.kind == "function" else ""
         shared = bool(executor) and random_streams.share_streams(graph, executor) > 0
-        blocked = random_streams.seeded_without_twin(graph.node)
-        if program.kind == "function" and not executor:  # a call that bypassed `switch`: there is no name for a stream
-            blocked += random_streams.seeded(graph.node)
+        # Not shared are those on a GPU, and all of a call that bypassed `switch`: there is no name for a stream. The executors of a
+        # session share kernels with a state.
+        blocked = random_streams.seeded(graph.node) if program.kind == "function" else []
         nested = []
         if graph.library.function:  # it holds the signatures of the functions that are called
             nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)

@@ -6,13 +6,11 @@
 // it replaces: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
 // (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as in random_op.cc).
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
+#include "graph/shared_by_name.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -51,29 +49,6 @@ struct Stream {
   PhiloxRandom generator;
 };
 
-// The stream with a name. It lives as long as a kernel of either arm uses it. TensorFlow keeps a random operator's state in its
-// kernel, so calls that destroy the kernels (tf.random.set_seed, clear_kernel_cache) start the sequence again. They destroy the
-// kernels of both arms, so the stream starts again too. An arm whose executor is rebuilt while the other's is kept continues at the
-// other's position.
-std::shared_ptr<Stream> FindStream(const std::string& name, uint64_t seed, uint64_t seed2) {
-  static std::mutex* mutex = new std::mutex;
-  static auto* streams = new std::unordered_map<std::string, std::weak_ptr<Stream>>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::weak_ptr<Stream>& known = (*streams)[name];
-  std::shared_ptr<Stream> stream = known.lock();
-  if (stream == nullptr) {
-    stream = std::make_shared<Stream>();
-    stream->generator = PhiloxRandom(seed, seed2);
-    known = stream;
-    static size_t swept = 64;
-    if (streams->size() > 2 * swept) {  // a job with many short-lived functions must not accumulate names
-      for (auto it = streams->begin(); it != streams->end();) it = it->second.expired() ? streams->erase(it) : std::next(it);
-      swept = std::max<size_t>(64, streams->size());
-    }
-  }
-  return stream;
-}
-
 class RandomStreamOp : public OpKernel {
  public:
   explicit RandomStreamOp(OpKernelConstruction* c) : OpKernel(c) {
@@ -87,7 +62,11 @@ class RandomStreamOp : public OpKernel {
       stream_ = std::make_shared<Stream>();
       stream_->generator = PhiloxRandom(tensorflow::random::New64(), tensorflow::random::New64());
     } else {
-      stream_ = FindStream(stream, seed, seed2);
+      stream_ = SharedByName<Stream>(stream, [seed, seed2] {
+        auto made = std::make_shared<Stream>();
+        made->generator = PhiloxRandom(seed, seed2);
+        return made;
+      });
     }
   }
 

@@ -96,11 +96,14 @@ def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
 
 
 @pytest.mark.costly
-def test_every_seeded_random_operator_has_one_stream_in_both_graphs(run_job: RunJob, run_plain: RunJob) -> None:
+@pytest.mark.parametrize("way", ["function", "session"])
+def test_every_seeded_random_operator_has_one_stream_in_both_graphs(
+    run_job: RunJob, run_plain: RunJob, way: str
+) -> None:
     environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
-    in_turn = run_job("random_ops.py", "40", mode="fallback", environment=environment)
+    in_turn = run_job("random_ops.py", "40", way, mode="fallback", environment=environment)
     assert in_turn.summary["programs"][0]["steps_stitched"] >= 10
-    assert in_turn.result == run_plain("random_ops.py", "40").result
+    assert in_turn.result == run_plain("random_ops.py", "40", way).result
 
 
 @pytest.mark.costly
