@@ -171,7 +171,7 @@ def find_clusters(
     # First the updates, over all variables at once; then the other clusters, with each update contracted to one node.
     free = [reason is None for reason in reasons]
     members = updates.find_members(graph, liveness.order, free, preserve, excluded_ops)
-    in_update = [i in members and liveness.frame[i] == "" for i in range(len(graph.nodes))]
+    in_update = [i in members for i in range(len(graph.nodes))]
     found = scopes.identify(
         scopes.Dag(len(graph.nodes), tuple(edges)),
         member=in_update,

@@ -44,8 +44,10 @@ def happening_anyway(graph: PlacedGraph, order: Sequence[int]) -> frozenset[int]
 
 
 def _before(graph: PlacedGraph, index: int) -> list[int]:
+    """What a node waits for, in a loop within the same iteration."""
     node = graph.nodes[index]
-    return [*(port.node for port in node.inputs), *node.control]
+    before = [*(port.node for port in node.inputs), *node.control]
+    return [i for i in before if graph.nodes[i].op not in ("NextIteration", "RefNextIteration")]
 
 
 def _leading_to(graph: PlacedGraph, index: int) -> set[int] | None:

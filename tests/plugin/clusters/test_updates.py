@@ -123,6 +123,54 @@ def test_random_updates_leave_tensorflows_values(plugin: Plugin, program: Progra
         np.testing.assert_array_equal(values[f"v{k}"], other)
 
 
+def run_in_loop(program: Program, plugin: Plugin, active: bool) -> list[Any]:
+    """The variables' values after three iterations of a loop, whose body is the program, in each of two calls."""
+    import tensorflow as tf
+
+    variables = [tf.Variable(value) for value in start_values()]
+
+    def step(times: Any) -> None:
+        for _ in tf.range(times):
+            for method, target, expression in program:
+                getattr(variables[target], method)(build(expression, variables), read_value=False)
+
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    plugin.active = active
+    try:
+        traced = tf.function(step)
+        for _ in range(2):
+            traced(tf.constant(3))
+    finally:
+        plugin.active = False
+        tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True})
+    return [variable.numpy() for variable in variables]
+
+
+@settings(
+    max_examples=examples(15, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(programs)
+def test_random_updates_in_a_loop_leave_tensorflows_values(plugin: Plugin, program: Program) -> None:
+    expected = run_in_loop(program, plugin, active=False)
+    for value, other in zip(run_in_loop(program, plugin, active=True), expected, strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
+def test_an_update_in_a_loop_is_one_cluster(plugin: Plugin) -> None:
+    """As in a training loop inside a function, or in Keras' fit with several steps per execution."""
+    program: Program = [
+        ("assign", 0, ("binary", "add", ("read", 0), ("unary", "square", ("read", 1)))),
+        ("assign_sub", 1, ("binary", "multiply", ("read", 0), ("read", 2))),
+        ("assign_add", 2, ("unary", "abs", ("read", 0))),
+    ]
+    plugin.clusters = []
+    run_in_loop(program, plugin, active=True)
+    (update,) = [cluster for cluster in plugin.clusters if cluster.written]
+    assert len(update.written) == 3
+
+
 def test_a_whole_program_becomes_one_cluster_with_two_bodies(plugin: Plugin) -> None:
     program: Program = [
         ("assign_add", 0, ("unary", "square", ("read", 1))),
