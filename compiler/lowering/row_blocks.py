@@ -210,15 +210,22 @@ def _numbers_and_rest(body: Sequence[Statement]) -> Iterator[list[Statement]]:
     return (part for part in (first, rest) if part)
 
 
-def _passes(body: Iterable[Statement]) -> Iterator[list[Statement]]:
-    """The statements of a row's body in parts that end with a loop over the row and what is made of its lanes."""
+def _passes(body: Sequence[Statement]) -> Iterator[list[Statement]]:
+    """The statements of a row's body in parts that end with a loop over the row and what is made of its lanes. A loop may have the
+    lanes of several sums, and a number of 16 bits is rounded between two of them."""
+    lanes = {each.local for each in body if isinstance(each, Collapse)}
     part: list[Statement] = []
     has_loop = False
+    waiting: set[str] = set()  # lanes of the part that are not combined yet
     for each in body:
-        if has_loop and not isinstance(each, (Collapse, Combine, Store)):
+        if has_loop and not waiting and not isinstance(each, (Collapse, Combine, Store)):
             yield part
             part, has_loop = [], False
         has_loop |= isinstance(each, Loop)
+        if isinstance(each, Local):
+            waiting |= {each.name} & lanes
+        elif isinstance(each, Collapse):
+            waiting.discard(each.local)
         part.append(each)
     if part:
         yield part

@@ -7,7 +7,7 @@ import pytest
 
 from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
 from stitchfleet.compiler.explaining.words import explain
-from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.planning import execution
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, V100, CpuTarget, Target
@@ -29,9 +29,17 @@ def masked(rows: int, length: int) -> Graph:
     return m.done(y, m.reduce(y, 0))
 
 
+def scaled_to_range(rows: int, length: int) -> Graph:
+    """The smallest and the largest element come from one loop; as numbers of 16 bits each is rounded when its lanes are combined."""
+    m, shape = Maker(f"scaled_to_range_{rows}x{length}"), (rows, length)
+    x = m.parameter(*shape, dtype=DType.BF16)
+    low, high = (m.spread(m.reduce(x, 1, kind=kind), shape, 0) for kind in ("min", "max"))
+    return m.done(m.op("divide", m.op("subtract", x, low), m.op("subtract", high, low)))
+
+
 GRAPHS = [
     make(rows, length)
-    for make in (layer_norm, layer_norm_gradient, softmax, masked)
+    for make in (layer_norm, layer_norm_gradient, softmax, masked, scaled_to_range)
     for length in LENGTHS
     for rows in ROWS
 ]
@@ -47,7 +55,9 @@ def test_all_results_are_right(target: CpuTarget) -> None:
 
 
 def test_short_rows_of_several_sums_do_each_pass_for_a_block_of_rows() -> None:
-    assert {_together(graph) for graph in (softmax(1000, 64), layer_norm(1000, 100))} == {execution.PASSES_TOGETHER}
+    assert {_together(graph) for graph in (softmax(1000, 64), layer_norm(1000, 100), scaled_to_range(1000, 100))} == {
+        execution.PASSES_TOGETHER
+    }
     long = [softmax(1000, 65), layer_norm(1000, 101), layer_norm(16, 64), softmax(20_000, 64)]
     assert [_together(graph) for graph in long] == [1] * len(long)
     assert _together(softmax(1000, 64), V100) == 1
