@@ -535,7 +535,7 @@ def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
     slices = x[_element_indices(starts, numbers.slice_sizes)] if x.ndim else np.broadcast_to(x, node.shape)
     offsets = [size for i, size in enumerate(numbers.slice_sizes) if i not in numbers.collapsed_slice_dims]
     batch_rank = len(node.shape) - len(offsets)
-    slices = slices.reshape(*slices.shape[:batch_rank], *offsets)
+    slices = slices.reshape((*slices.shape[:batch_rank], *offsets))
     batch_dims = [i for i in range(len(node.shape)) if i not in numbers.offset_dims]
     return np.moveaxis(slices, range(slices.ndim), (*batch_dims, *numbers.offset_dims))
 

@@ -313,6 +313,8 @@ def test_gather_clamps_and_scatter_drops_what_lies_outside() -> None:
     table, rows = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([-5, 1, 9], np.int32)
     numbers = GatherDimensions((1,), (0,), (0,), 1, (1, 2))
     assert _evaluated("gather", (table, rows), gather=numbers).tolist() == [[0, 1], [2, 3], [6, 7]]
+    one = GatherDimensions((), (0, 1), (0, 1), 0, (1, 1))
+    assert _evaluated("gather", (table, np.array([1, 1], np.int32)), gather=one).tolist() == 3  # a scalar
     updates = np.full((3, 2), 10, np.float32)
     into = GatherDimensions((1,), (0,), (0,), 1)
     scattered = _evaluated("scatter", (table, rows, updates), scatter=into, kind="sum")
