@@ -1,4 +1,5 @@
-"""Rare data: NaN, infinities, zeros and values out of an integer's range, on which XLA's lowering differs from TensorFlow's operator.
+"""Rare data: NaN, infinities, zeros, values out of an integer's range and shifts beyond its width, on which XLA's lowering differs
+from TensorFlow's operator.
 
 For such an operator the compiled body (bodies.py) uses other nodes, or other operands, so that it computes what TensorFlow computes.
 That is, in this order: what TensorFlow's documentation says of the value; if it says nothing, what the CPU kernel computes; if that
@@ -20,6 +21,8 @@ depends on an element's position in a vector or on the order of elements, the do
     Cast of floats to integers   NaN and values out of range become the smallest integer (documented as undefined; CPU kernel, int32
                                  and int64, at all positions). Not on a GPU, whose instruction does the same as XLA: NaN becomes 0,
                                  other values the nearest integer
+    LeftShift, RightShift        the amount is cut to 0 and the operand's width - 1 (documented as undefined; CPU and GPU kernels, at
+                                 all positions). XLA shifts all bits out
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
     Maximum, Minimum             x > y ? x : y (documented): the second of two zeros; NaN if either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
@@ -44,7 +47,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..base.dtypes import DT_BFLOAT16, DT_BOOL, DT_DOUBLE, DT_FLOAT, DT_HALF, DT_INT32, DT_INT64, WIDE_FLOATS
+from ..base.dtypes import (
+    DT_BFLOAT16,
+    DT_BOOL,
+    DT_DOUBLE,
+    DT_FLOAT,
+    DT_HALF,
+    DT_INT8,
+    DT_INT16,
+    DT_INT32,
+    DT_INT64,
+    DT_UINT8,
+    DT_UINT16,
+    DT_UINT32,
+    DT_UINT64,
+    WIDE_FLOATS,
+)
 from ..graph import fused
 from ..graph.apply_ops import Expressions
 from ..graph.placed_graph import PlacedGraph
@@ -58,7 +76,18 @@ _LARGEST: Final = {
 """DataType number of a floating-point type -> its largest finite number."""
 _VECTOR_CHANNELS: Final = 8
 """oneDNN's kernel of vectors is for tensors whose number of channels is a multiple of this."""
-_INTEGER_BITS: Final = {DT_INT32: 31, DT_INT64: 63}
+_WIDTHS: Final = {
+    DT_INT8: 8,
+    DT_UINT8: 8,
+    DT_INT16: 16,
+    DT_UINT16: 16,
+    DT_INT32: 32,
+    DT_UINT32: 32,
+    DT_INT64: 64,
+    DT_UINT64: 64,
+}
+"""DataType number of an integer type -> its width in bits."""
+_SHIFTS: Final = ("LeftShift", "RightShift")
 
 
 class _Floats:
@@ -168,7 +197,9 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
     node = graph.nodes[index].proto
     if node.op == "Cast":
         source, target = int(node.attr["SrcT"].type), int(node.attr["DstT"].type)
-        return not on_gpu and source in _LARGEST and target in _INTEGER_BITS
+        return not on_gpu and source in _LARGEST and target in (DT_INT32, DT_INT64)
+    if node.op in _SHIFTS:
+        return True
     return (_result_of(node) is not None or node.op in _SEARCHES) and int(node.attr["T"].type) in _LARGEST
 
 
@@ -184,6 +215,12 @@ def _result_of(node: Any) -> Callable[[_Floats, list[str]], str] | None:
     return _RESULTS.get(node.op)
 
 
+def _amount(nodes: Expressions, amount: str) -> str:
+    """The amount of a shift, cut to 0 and the width - 1."""
+    below = nodes.node("Minimum", "z", amount, nodes.constant(_WIDTHS[nodes.dtype] - 1))
+    return nodes.node("Maximum", "z", below, nodes.constant(0))
+
+
 def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str | list[str]:
     """Appends the nodes of an operator with a rule to a FunctionDef. name: the operator's there. operands: names of its operands.
 
@@ -195,9 +232,12 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
         return result(_Floats(function, prefix, int(node.attr["T"].type)), operands)
     if node.op == "Cast":
         f = _Floats(function, prefix, int(node.attr["SrcT"].type))
-        limit = 2.0 ** _INTEGER_BITS[int(node.attr["DstT"].type)]
+        limit = 2.0 ** (_WIDTHS[int(node.attr["DstT"].type)] - 1)
         inside = f.op("Less", f.op("Abs", operands[0]), f.number(limit))
         return [f.select(inside, operands[0], f.number(-limit))]
+    if node.op in _SHIFTS:
+        number, amount = operands
+        return [number, _amount(Expressions(function, prefix, int(node.attr["T"].type)), amount)]
     f = _Floats(function, prefix, int(node.attr["T"].type))
     comparison = _SEARCHES[node.op]
     worst = f.number(-_LARGEST[f.dtype] if comparison == "Greater" else _LARGEST[f.dtype])

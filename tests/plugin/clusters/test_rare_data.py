@@ -1,4 +1,5 @@
-"""On NaN, zeros of both signs, infinities and numbers beyond an integer's range the compiled body is TensorFlow's operator."""
+"""On NaN, zeros of both signs, infinities, numbers beyond an integer's range and shifts beyond its width the compiled body is
+TensorFlow's operator."""
 
 from __future__ import annotations
 
@@ -241,7 +242,8 @@ def bodys_result(plugin: Plugin, compute: Callable[..., Any], operands: list[np.
     import tensorflow as tf
 
     def step(*given: Any) -> Any:
-        return compute(*given), tf.tanh(given[0]) * 2.0  # with a second operator it is worth a cluster
+        other = tf.tanh(given[0]) * 2.0 if given[0].dtype.is_floating else given[0] * given[0] - 7
+        return compute(*given), other  # with a second operator it is worth a cluster
 
     while plugin.library.next_request(0) is not None:
         pass  # of the tests before
@@ -288,6 +290,20 @@ def test_the_body_is_tensorflows_operator(name: str, plugin: Plugin) -> None:
     if expected.dtype.kind == "f" and name not in EITHER_ZERO:
         zero = expected == 0
         np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(expected[zero]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_a_shift_by_a_tensor_of_amounts_is_tensorflows(dtype: str, plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    info = np.iinfo(dtype)
+    negative = (-1, -info.bits, info.min) if info.min else ()
+    amounts = np.array([0, 1, info.bits - 1, info.bits, info.max, *negative], dtype)
+    numbers = np.array([info.min, info.max, 3, info.max // 3, info.min // 3], dtype)
+    operands = [np.ascontiguousarray(x) for x in np.meshgrid(numbers, amounts)]
+    for shift in (tf.bitwise.left_shift, tf.bitwise.right_shift):
+        expected, result = bodys_result(plugin, shift, operands)
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("op", ["max", "min"])

@@ -436,6 +436,17 @@ def test_kernels_are_tensorflows_operators_on_rare_data(dtype: str, request_of: 
     assert made.metadata.check.against_reference
 
 
+def test_a_kernel_shifts_by_drawn_amounts_as_tensorflow_does(request_of: Any, tmp_path: pathlib.Path) -> None:
+    """The check draws amounts that are negative or beyond the width."""
+    import tensorflow as tf
+
+    def hashes(x: Any, amount: Any) -> Any:
+        return tf.reduce_sum(tf.bitwise.right_shift(x, amount) * 3, 1), tf.bitwise.left_shift(x, amount) + 1
+
+    x = np.arange(240, dtype=np.int32).reshape(40, 6)
+    assert compiled(tmp_path, request_of(hashes, x, np.array(5, np.int32))).metadata.check.against_reference
+
+
 REARRANGING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "SpaceToBatchND": (
         lambda tf, x: tf.raw_ops.SpaceToBatchND(input=x, block_shape=[2, 3], paddings=[[1, 0], [2, 1]]),
