@@ -3,7 +3,7 @@ from TensorFlow's operator.
 
 For such an operator the compiled body (bodies.py) uses other nodes, or other operands, so that it computes what TensorFlow computes.
 That is, in this order: what TensorFlow's documentation says of the value; if it says nothing, what the CPU kernel computes; if that
-depends on an element's position in a vector or on the order of elements, the documented formula.
+depends on an element's position in a vector or on the order of elements, the documented formula, or without one the vector's result.
 
     ReluGrad, Relu6Grad          gradients * (features > 0): NaN * 0 and Inf * 0 are NaN (documented). XLA selects 0
     Relu of a _FusedBatchNormEx  NaN becomes 0 in inference (CPU kernel, at all positions), and in training if the number of channels
@@ -18,9 +18,16 @@ depends on an element's position in a vector or on the order of elements, the do
     ArgMax, ArgMin               a NaN is never the largest or the smallest; the first of equal elements; 0 if all are NaN (CPU
                                  kernel). The search starts from the lowest finite number (ArgMin: the largest), and an infinity of
                                  that sign counts as equal to it
-    Cast of floats to integers   NaN and values out of range become the smallest integer (documented as undefined; CPU kernel, int32
-                                 and int64, at all positions). Not on a GPU, whose instruction does the same as XLA: NaN becomes 0,
-                                 other values the nearest integer
+    Cast of floats to integers   of NaN and values out of range (documented as undefined). Not on a GPU, whose instruction does the
+                                 same as XLA: NaN becomes 0, other values the nearest integer
+      int32, int64               NaN and values out of range become the smallest integer (CPU kernel, at all positions)
+      uint64                     2^64 is added to a negative number; NaN and values out of range become 2^63 (CPU kernel, at all
+                                 positions)
+      uint32                     2^32 is added to a negative number; NaN and what neither int32 nor uint32 holds become 2^31 (CPU
+                                 kernel in whole vectors; a tensor's last elements get the lowest bits of the int64)
+      int8, uint8, int16, uint16 the int32, cut to the range (CPU kernel in whole vectors of float32; a tensor's last elements get the
+                                 lowest bits of the int32). The self-check's framework does the same at all positions, for uint32
+                                 too (service/framework.py): what depends on the position says nothing of a kernel
     LeftShift, RightShift        the amount is cut to 0 and the operand's width - 1 (documented as undefined; CPU and GPU kernels, at
                                  all positions). XLA shifts all bits out
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
@@ -87,6 +94,8 @@ _WIDTHS: Final = {
     DT_UINT64: 64,
 }
 """DataType number of an integer type -> its width in bits."""
+_SIGNED: Final = {DT_UINT32: DT_INT32, DT_UINT64: DT_INT64}
+"""An unsigned integer type whose casts wrap negative numbers -> the signed type of its width."""
 _SHIFTS: Final = ("LeftShift", "RightShift")
 
 
@@ -196,11 +205,18 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
     """Whether the compiled body has other nodes or other operands for an operator."""
     node = graph.nodes[index].proto
     if node.op == "Cast":
-        source, target = int(node.attr["SrcT"].type), int(node.attr["DstT"].type)
-        return not on_gpu and source in _LARGEST and target in (DT_INT32, DT_INT64)
+        return not on_gpu and int(node.attr["SrcT"].type) in _LARGEST and int(node.attr["DstT"].type) in _WIDTHS
     if node.op in _SHIFTS:
         return True
     return (_result_of(node) is not None or node.op in _SEARCHES) and int(node.attr["T"].type) in _LARGEST
+
+
+def is_cast_by_position(node: Any) -> bool:
+    """Whether a NodeDef is a cast of floats for which an element's position decides what TensorFlow's CPU kernel makes of NaN and
+    values out of range."""
+    if node.op != "Cast" or int(node.attr["SrcT"].type) not in _LARGEST:
+        return False
+    return int(node.attr["DstT"].type) in (DT_INT8, DT_UINT8, DT_INT16, DT_UINT16, DT_UINT32)
 
 
 def _result_of(node: Any) -> Callable[[_Floats, list[str]], str] | None:
@@ -213,6 +229,40 @@ def _result_of(node: Any) -> Callable[[_Floats, list[str]], str] | None:
             return _relu_without_nan
         return _relu_in_training(normalization.attr["data_format"].s.decode().index("C"))
     return _RESULTS.get(node.op)
+
+
+def _within(f: _Floats, target: int, operand: str) -> str:
+    """The operand of a cast to integers, with the smallest int64 or else int32 instead of NaN and all that this type cannot hold. XLA
+    cuts it to the range of a smaller type."""
+    limit = 2.0 ** (63 if target == DT_INT64 else 31)
+    inside = f.op("Less", f.op("Abs", operand), f.number(limit))
+    return f.select(inside, operand, f.number(-limit))
+
+
+def _wrapped(f: _Floats, target: int, operand: str) -> str:
+    """The result of a cast to uint32 or uint64."""
+    cast, integers, width, signed = f.nodes.cast, f.nodes.of(target), _WIDTHS[target], _SIGNED[target]
+    is_negative = f.op("Less", operand, f.number(0.0))
+    wrapped = cast(cast(operand, f.dtype, signed), signed, target)
+    found = integers.node("SelectV2", "output", is_negative, wrapped, cast(operand, f.dtype, target))
+    above = f.op("Greater", operand, f.number(-(2.0 ** (width - 1))))
+    inside = f.nodes.bare("LogicalAnd", above, f.op("Less", operand, f.number(2.0**width)))
+    return integers.node("SelectV2", "output", f"{inside.name}:z:0", found, integers.constant(1 << (width - 1)))
+
+
+def cast_at_all_positions(function: Any, name: str, node: Any, operand: str) -> str:
+    """Appends nodes of which TensorFlow's CPU kernels compute the table's result of a cast, one of `is_cast_by_position`, at all
+    positions. name: the operator's. Returns the name of the result."""
+    target = int(node.attr["DstT"].type)
+    f = _Floats(function, f"{name}_rare", int(node.attr["SrcT"].type))
+    if target in _SIGNED:
+        return _wrapped(f, target, operand)
+    most = (1 << (_WIDTHS[target] - (target in (DT_INT8, DT_INT16)))) - 1
+    least = -most - 1 if target in (DT_INT8, DT_INT16) else 0
+    integers = f.nodes.of(DT_INT32)
+    number = f.nodes.cast(_within(f, DT_INT32, operand), f.dtype, DT_INT32)
+    number = integers.node("Minimum", "z", number, integers.constant(most))
+    return f.nodes.cast(integers.node("Maximum", "z", number, integers.constant(least)), DT_INT32, target)
 
 
 def _amount(nodes: Expressions, amount: str) -> str:
@@ -231,10 +281,8 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
     if (result := _result_of(node)) is not None:
         return result(_Floats(function, prefix, int(node.attr["T"].type)), operands)
     if node.op == "Cast":
-        f = _Floats(function, prefix, int(node.attr["SrcT"].type))
-        limit = 2.0 ** (_WIDTHS[int(node.attr["DstT"].type)] - 1)
-        inside = f.op("Less", f.op("Abs", operands[0]), f.number(limit))
-        return [f.select(inside, operands[0], f.number(-limit))]
+        f, target = _Floats(function, prefix, int(node.attr["SrcT"].type)), int(node.attr["DstT"].type)
+        return _wrapped(f, target, operands[0]) if target in _SIGNED else [_within(f, target, operands[0])]
     if node.op in _SHIFTS:
         number, amount = operands
         return [number, _amount(Expressions(function, prefix, int(node.attr["T"].type)), amount)]

@@ -10,6 +10,7 @@ import numpy as np
 from stitchfleet.compiler.check.conditioning import Reference, RefusedInputsError
 
 from ..base.dtypes import DT_INT32
+from ..clusters import rare_data
 from ..graph import to_hlo
 from ..graph.apply_ops import Expressions
 from ..graph.to_hlo import Argument
@@ -20,7 +21,8 @@ def reference(body: bytes, arguments: Sequence[Argument], outputs: int) -> Refer
     raise an error.
 
     A row of a Softmax that has a NaN is NaN, as documented and as in the kernel (clusters/rare_data.py): the CPU kernel returns zeros
-    at some of its positions, and what decides by them, such as an ArgMax, would then decide otherwise.
+    at some of its positions, and what decides by them, such as an ArgMax, would then decide otherwise. Likewise NaN and values out of
+    an integer's range are cast to the table's integer at all positions.
 
     body: a serialized FunctionDefLibrary. arguments: the op's. outputs: the number of the kernel's results.
     """
@@ -30,7 +32,7 @@ def reference(body: bytes, arguments: Sequence[Argument], outputs: int) -> Refer
         import tensorflow as tf
 
         if not made:
-            made.append(tf.function(to_hlo.body_function(_with_rows_of_nan(body)), autograph=False))
+            made.append(tf.function(to_hlo.body_function(_with_one_meaning(body)), autograph=False))
         given = iter(inputs)
         values = [argument.constant() if argument.value is not None else next(given) for argument in arguments]
         refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
@@ -45,27 +47,29 @@ def reference(body: bytes, arguments: Sequence[Argument], outputs: int) -> Refer
     return run
 
 
-def _with_rows_of_nan(body: bytes) -> bytes:
-    """The body with each Softmax followed by nodes that make a whole row NaN if an element of it is; other rows stay as they are."""
+def _with_one_meaning(body: bytes) -> bytes:
+    """The body with nodes behind each Softmax, and instead of some casts, so that no result depends on an element's position in a
+    tensor. Results that do not, stay as they are."""
     from tensorflow.core.framework import function_pb2
 
     library: Any = function_pb2.FunctionDefLibrary()
     library.ParseFromString(body)
     for function in library.function:
-        nodes = list(function.node_def)
-        softmaxes = [node for node in nodes if node.op == "Softmax"]
-        if not softmaxes:
-            continue
-        instead = {f"{node.name}:softmax:0": _rows_of_nan(function, node) for node in softmaxes}
-        for node in nodes:
+        instead: dict[str, str] = {}
+        for node in list(function.node_def):  # producers come first
             node.input[:] = [instead.get(name, name) for name in node.input]
+            if node.op == "Softmax":
+                instead[f"{node.name}:softmax:0"] = _rows_of_nan(function, node)
+            elif rare_data.is_cast_by_position(node):
+                instead[f"{node.name}:y:0"] = rare_data.cast_at_all_positions(function, node.name, node, node.input[0])
         for result, name in list(function.ret.items()):
             function.ret[result] = instead.get(name, name)
     return bytes(library.SerializeToString())
 
 
 def _rows_of_nan(function: Any, softmax: Any) -> str:
-    """Appends y + (sum(y) - sum(y)) for the rows y of a Softmax, and returns the name of the result."""
+    """Appends y + (sum(y) - sum(y)) for the rows y of a Softmax, which is NaN throughout a row that has one, and returns the name of
+    the result."""
     y, prefix = f"{softmax.name}:softmax:0", f"{softmax.name}_rows"
     nodes = Expressions(function, prefix, int(softmax.attr["T"].type))
     total = nodes.bare("Sum", y, nodes.of(DT_INT32).constant([-1]))

@@ -43,6 +43,7 @@ from stitchfleet.compiler.pipeline.backends import backend_for
 from stitchfleet.compiler.support.whole_files import write_whole
 from stitchfleet.telemetry.pod.background import step_back
 
+from ..clusters import rare_data
 from ..graph import to_hlo
 from ..graph.to_hlo import LoweringError
 from ..native.library import numpy_dtype
@@ -156,9 +157,9 @@ NEVER = Finishing(None, 0.0)
 
 def answer_identity() -> str:
     """What an answer depends on besides its request: how operators become HLO (to_hlo), HLO a graph, and a graph a kernel, and what a
-    kernel is compared with (framework)."""
+    kernel is compared with (framework, rare_data)."""
     sources = hashlib.sha256()
-    for module in (to_hlo, framework):
+    for module in (to_hlo, framework, rare_data):
         sources.update(pathlib.Path(str(module.__file__)).read_bytes())
     return "|".join((sources.hexdigest(), backend.importer_version(), backend_for(None).identity()))
 

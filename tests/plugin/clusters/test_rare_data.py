@@ -292,6 +292,38 @@ def test_the_body_is_tensorflows_operator(name: str, plugin: Plugin) -> None:
         np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(expected[zero]))
 
 
+def integers_of(x: np.ndarray[Any, Any], info: Any) -> np.ndarray[Any, Any]:
+    """The table's casts of float64 to integers of 8 or 16 bits or without a sign."""
+    if info.bits > 16:
+        inside = (x > -(2.0 ** (info.bits - 1))) & (x < 2.0**info.bits)
+        found = [int(number) % 2**info.bits if fits else 2 ** (info.bits - 1) for number, fits in zip(x, inside)]
+        return np.array(found, np.uint64)
+    return np.clip(np.where(np.abs(x) < 2.0**31, x, -(2.0**31)), info.min, info.max).astype(np.int64)
+
+
+@pytest.mark.parametrize("source", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
+def test_a_cast_is_tensorflows_where_that_is_defined_and_else_the_tables(
+    target: str, source: str, plugin: Plugin
+) -> None:
+    """Where TensorFlow's result does not depend on the position, it is that."""
+    import tensorflow as tf
+
+    info = np.iinfo(target)
+    edges = [end + step for end in (info.min, info.max) for step in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    numbers = np.array([*BEYOND.flat, *edges, 300.7, -300.7, 5e9, -5e9, 1.8e19])
+    with np.errstate(all="ignore"):
+        x = np.tile(numbers[:, np.newaxis], 79).astype(tf.as_dtype(source).as_numpy_dtype)  # a vector and more
+    expected, result = bodys_result(plugin, lambda x: tf.cast(x, target), [x])
+    everywhere = np.array([tf.cast(row, target).numpy() for row in x])
+    is_one = np.all(everywhere == everywhere[:, :1], axis=1)
+    wide = x[:, 0].astype(np.float64)
+    np.testing.assert_array_equal(result, np.tile(integers_of(wide, info).astype(target)[:, np.newaxis], 79))
+    np.testing.assert_array_equal(result[is_one], expected[is_one])
+    with np.errstate(all="ignore"):
+        assert is_one[(np.trunc(wide) >= info.min) & (np.trunc(wide) <= info.max)].all()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_a_shift_by_a_tensor_of_amounts_is_tensorflows(dtype: str, plugin: Plugin) -> None:
     import tensorflow as tf

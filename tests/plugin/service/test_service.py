@@ -436,6 +436,21 @@ def test_kernels_are_tensorflows_operators_on_rare_data(dtype: str, request_of: 
     assert made.metadata.check.against_reference
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_kernel_that_casts_to_any_integer_is_judged_where_tensorflow_defines_it(
+    dtype: str, request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """Keras' quantization casts to int8. For NaN and out of range TensorFlow's result depends on the position in the tensor."""
+    import tensorflow as tf
+
+    def quantize(x: Any) -> Any:
+        scaled = tf.round(x * 127.0 / tf.reduce_max(tf.abs(x), 1, keepdims=True))
+        return [tf.cast(scaled, to) for to in ("int8", "uint8", "int16", "uint16", "uint32", "uint64")]
+
+    x = np.linspace(-2, 2, 240).reshape(40, 6).astype(tf.as_dtype(dtype).as_numpy_dtype)
+    assert compiled(tmp_path, request_of(quantize, x)).metadata.check.against_reference
+
+
 def test_a_kernel_shifts_by_drawn_amounts_as_tensorflow_does(request_of: Any, tmp_path: pathlib.Path) -> None:
     """The check draws amounts that are negative or beyond the width."""
     import tensorflow as tf
@@ -517,6 +532,7 @@ XLAS_OWN: dict[str, Callable[[Any, Any], Any]] = {
     "a gradient times zero": lambda tf, x: tf.raw_ops.ReluGrad(gradients=tf.math.rsqrt(tf.nn.relu(x)), features=x),
     "the gradient of a root": lambda tf, x: tf.raw_ops.SqrtGrad(y=tf.nn.relu(x), dy=tf.nn.relu(x)),
     "an integer of NaN": lambda tf, x: tf.cast(tf.clip_by_value(x, -1.0, 1.0), tf.int32),
+    "a small integer of NaN": lambda tf, x: tf.cast(tf.clip_by_value(x, -1.0, 1.0), tf.int8),
     "the gradient of selu": lambda tf, x: tf.raw_ops.SeluGrad(gradients=tf.cos(x), outputs=tf.nn.relu(x)),
 }
 
