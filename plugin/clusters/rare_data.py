@@ -34,7 +34,8 @@ depends on an element's position in a vector or on the order of elements, the do
     Maximum, Minimum             x > y ? x : y (documented): the second of two zeros; NaN if either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
     UnsortedSegmentMin           NaN if any element is, as in XLA and Max (the documented maximum of all). The CPU kernel of segments
-                                 starts again after each NaN, so its result depends on the order of the rows
+                                 starts again after each NaN, so its result depends on the order of the rows. The self-check takes
+                                 such a segment of the framework's for NaN too (service/framework.py): the gradient decides by it
     MaxPool, MaxPoolGrad         a NaN is never the largest. The search starts from the lowest finite number, which is the result if
                                  all are NaN (CPU kernel, also oneDNN's, at all positions). XLA returns NaN if any element is NaN.
                                  The gradient goes to the first of a window's largest elements (oneDNN's kernel, at all positions;

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from stitchfleet.compiler.check.conditioning import Reference, RefusedInputsError
 
-from ..base.dtypes import DT_INT32
+from ..base.dtypes import DT_INT32, FLOATS
 from ..clusters import rare_data
 from ..graph import to_hlo
 from ..graph.apply_ops import Expressions
@@ -20,9 +20,10 @@ def reference(body: bytes, arguments: Sequence[Argument], outputs: int) -> Refer
     """A function that maps the kernel's inputs to TensorFlow's own results. It raises RefusedInputsError if TensorFlow's operators
     raise an error.
 
-    A row of a Softmax that has a NaN is NaN, as documented and as in the kernel (clusters/rare_data.py): the CPU kernel returns zeros
-    at some of its positions, and what decides by them, such as an ArgMax, would then decide otherwise. Likewise NaN and values out of
-    an integer's range are cast to the table's integer at all positions.
+    A row of a Softmax and a segment's maximum or minimum are NaN if an element is, as documented and as in the kernel
+    (clusters/rare_data.py). The CPU kernels return zeros at some positions of such a row, and the extreme of a segment's elements
+    after its last NaN; what decides by them (an ArgMax, the gradient's Equal) would then decide otherwise. Likewise NaN and values
+    out of an integer's range are cast to the table's integer at all positions.
 
     body: a serialized FunctionDefLibrary. arguments: the op's. outputs: the number of the kernel's results.
     """
@@ -48,8 +49,8 @@ def reference(body: bytes, arguments: Sequence[Argument], outputs: int) -> Refer
 
 
 def _with_one_meaning(body: bytes) -> bytes:
-    """The body with nodes behind each Softmax, and instead of some casts, so that no result depends on an element's position in a
-    tensor. Results that do not, stay as they are."""
+    """The body with nodes after each operator of _SPREADS, and instead of some casts, so that no result depends on an element's
+    position in a tensor. Results that do not, stay as they are."""
     from tensorflow.core.framework import function_pb2
 
     library: Any = function_pb2.FunctionDefLibrary()
@@ -58,8 +59,9 @@ def _with_one_meaning(body: bytes) -> bytes:
         instead: dict[str, str] = {}
         for node in list(function.node_def):  # producers come first
             node.input[:] = [instead.get(name, name) for name in node.input]
-            if node.op == "Softmax":
-                instead[f"{node.name}:softmax:0"] = _rows_of_nan(function, node)
+            if node.op in _SPREADS and int(node.attr["T"].type) in FLOATS:
+                output, spread = _SPREADS[node.op]
+                instead[f"{node.name}:{output}:0"] = spread(function, node)
             elif rare_data.is_cast_by_position(node):
                 instead[f"{node.name}:y:0"] = rare_data.cast_at_all_positions(function, node.name, node, node.input[0])
         for result, name in list(function.ret.items()):
@@ -77,3 +79,24 @@ def _rows_of_nan(function: Any, softmax: Any) -> str:
     total.attr["keep_dims"].b = True
     zero = nodes.node("Sub", "z", f"{total.name}:output:0", f"{total.name}:output:0")
     return nodes.node("AddV2", "z", y, zero)
+
+
+def _segments_of_nan(function: Any, segments: Any) -> str:
+    """Appends nodes that make NaN the extremes of segments that have one, and returns the name of the result: the sums of the
+    segments' NaN and of zeros are NaN there, and 0 elsewhere."""
+    x, y = segments.input[0], f"{segments.name}:output:0"
+    nodes = Expressions(function, f"{segments.name}_segments", int(segments.attr["T"].type))
+    missing = nodes.node("SelectV2", "output", nodes.node("NotEqual", "z", x, x), x, nodes.node("ZerosLike", "y", x))
+    total = nodes.bare("UnsortedSegmentSum", missing, *segments.input[1:])
+    for name in ("T", "Tindices", "Tnumsegments"):
+        total.attr[name].CopyFrom(segments.attr[name])
+    sums = f"{total.name}:output:0"
+    return nodes.node("SelectV2", "output", nodes.node("NotEqual", "z", sums, sums), sums, y)
+
+
+_SPREADS: Final = {
+    "Softmax": ("softmax", _rows_of_nan),
+    "UnsortedSegmentMax": ("output", _segments_of_nan),
+    "UnsortedSegmentMin": ("output", _segments_of_nan),
+}
+"""An operator -> its output, and what appends the nodes after it."""

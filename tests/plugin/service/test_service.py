@@ -187,6 +187,39 @@ def test_a_row_of_a_softmax_with_a_nan_is_nan_for_what_decides_by_it(request_of:
     assert np.array_equal(decided[~has_nan], plain[~has_nan].argmax(-1))
 
 
+SEGMENT_IDS = np.random.default_rng(1).integers(0, 7, 64).astype(np.int32)
+
+
+@pytest.mark.parametrize("extreme", ["max", "min"])
+def test_a_segment_with_a_nan_is_nan_for_the_gradient_that_decides_by_it(
+    extreme: str, request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """TensorFlow's kernel has the extreme of the elements after the last NaN, which the gradient finds; a cluster with both was
+    refused."""
+    import tensorflow as tf
+
+    x, of_segments = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32), np.ones((7, 48), np.float32)
+    x[::5, ::3] = np.nan
+    x[SEGMENT_IDS == 2] = -np.copysign(0.0, np.arange(48, dtype=np.float32) - 24)  # either zero stays as it is
+    segments = getattr(tf.math, f"unsorted_segment_{extreme}")
+
+    def gradient(x: Any, of_segments: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = segments(tf.minimum(x, 3.0), tf.constant(SEGMENT_IDS), 7)
+        return found, tape.gradient(found, x, of_segments) * 0.5
+
+    request = request_of(gradient, x, of_segments)
+    inputs = [{x.shape: x, of_segments.shape: of_segments}[argument.shape] for argument in request.inputs]
+    results = map(np.asarray, reference(request.fallback or request.body, request.inputs, 2)(inputs))
+    found, plain = next(result for result in results if result.shape == (7, 48)), segments(x, SEGMENT_IDS, 7).numpy()
+    has_nan = np.array([np.isnan(x[segment == SEGMENT_IDS]).any(0) for segment in range(7)])
+    assert not np.isnan(plain[has_nan]).all()  # else nothing is tested
+    assert np.isnan(found[has_nan]).all()
+    assert found[~has_nan].tobytes() == plain[~has_nan].tobytes()
+    assert compiled(tmp_path, request).metadata.check.against_reference
+
+
 def without_largest(x: Any) -> Any:
     """Sums that cancel to nothing but rounding, behind a comparison that the oracle cannot decide: each column's deviations."""
     import tensorflow as tf
