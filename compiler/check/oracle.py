@@ -48,12 +48,19 @@ computed."""
 
 
 def evaluate_sample(
-    graph: Graph, inputs: Sequence[Array], rng: np.random.Generator, slice_elements: int = SLICE_ELEMENTS
+    graph: Graph,
+    inputs: Sequence[Array],
+    rng: np.random.Generator,
+    slice_elements: int = SLICE_ELEMENTS,
+    unlimited: bool = False,
 ) -> tuple[list[Bounded], list[Ranges]]:
     """As `evaluate_with_bounds`, but computes only some slices of a large output: the first, the last, and others drawn by `rng`.
     Returns for each output which elements these are; its other values and bounds are undefined. What a reduction over everything,
-    or any other op, needs as a whole is computed as a whole."""
-    evaluation = _Evaluation(graph, inputs, plan_slices(graph, slice_elements), rng)
+    or any other op, needs as a whole is computed as a whole.
+
+    unlimited: without bounds (all are 0), and no dtype but f64 has a largest number: a value is infinite or NaN by an op on zeros or
+    by an infinite input, not by overflow."""
+    evaluation = _Evaluation(graph, inputs, plan_slices(graph, slice_elements), rng, unlimited)
     return evaluation.run(), [evaluation.ranges.get(output) for output in graph.outputs]
 
 
@@ -64,18 +71,28 @@ def _keep_freed_memory() -> None:
     np.empty((32 << 20) - (64 << 10), np.uint8)
 
 
+_Step: TypeAlias = "Callable[[Node, tuple[Node, ...], Sequence[Bounded]], Bounded]"
+"""Computes one op: of the node, its operands' nodes, and their values with bounds."""
+
+
 class _Evaluation:
     """One run. `whole`: the complete values that are still needed. `rng`: draws the slices of a sample. `ranges`: for each sampled
-    node, the elements that were computed."""
+    node, the elements that were computed. `step`: computes an op."""
 
     def __init__(
-        self, graph: Graph, inputs: Sequence[Array], plan: SlicePlan, rng: np.random.Generator | None = None
+        self,
+        graph: Graph,
+        inputs: Sequence[Array],
+        plan: SlicePlan,
+        rng: np.random.Generator | None = None,
+        unlimited: bool = False,
     ) -> None:
         check_inputs(graph, inputs)
         self.graph = graph
         self.inputs = inputs
         self.plan = plan
         self.rng = rng
+        self.step: _Step = _unlimited_step if unlimited else bounded_step
         self.whole: dict[int, Bounded] = {}
         self.ranges: dict[int, tuple[slice, ...]] = {}
         self.readers = self._count_readers()
@@ -132,8 +149,8 @@ class _Evaluation:
         node = self.graph.nodes[i]
         sources = tuple(self.graph.nodes[operand] for operand in node.operands)
         if node.op == "reduce":
-            return _reduce_in_blocks(node, sources[0], partial(self._rows, node.operands[0]))
-        return bounded_step(node, sources, [self._complete(operand) for operand in node.operands])
+            return _reduce_in_blocks(node, sources[0], partial(self._rows, node.operands[0]), self.step)
+        return self.step(node, sources, [self._complete(operand) for operand in node.operands])
 
     def _rows(self, i: int, rows: tuple[slice, ...]) -> Bounded:
         """A part of a leaf or of a complete value."""
@@ -230,7 +247,7 @@ class _SliceLoop:
                 if operand not in values:
                     values[operand] = evaluation.slice_of(operand, units, first, last)
                 operands.append(values[operand])
-            made = values[i] = bounded_step(node, sources, operands)
+            made = values[i] = evaluation.step(node, sources, operands)
             if i in self.region.kept:
                 rows = rows_of(graph.nodes[i].shape, units, first, last)
                 complete = evaluation.whole[i]
@@ -254,7 +271,7 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
     """One op: its value in float64, with the bound inherited from the operands and what the op itself may add."""
     values, bounds = tuple(x.value for x in operands), tuple(x.bound for x in operands)
     if node.op == "reduce_general":
-        reduced = reduce_by_body(node, [*values, *bounds], _run_bounded_body, bounded=True)
+        reduced = reduce_by_body(node, [*values, *bounds], partial(_run_bounded_body, step=bounded_step), bounded=True)
         return Bounded(*reduced)
     result = np.asarray(reference_of(node)(node, sources, values)).astype(oracle_dtype(node.dtype), copy=False)
     if node.op == "constant":
@@ -266,16 +283,29 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
     return Bounded(*round_result(node.dtype, row.ulps, result, inherited))
 
 
+def _unlimited_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bounded]) -> Bounded:
+    """One op in float64, whose range is every dtype's here. The bounds are 0."""
+    values = tuple(x.value for x in operands)
+    if node.op == "reduce_general":
+        bounds = tuple(x.bound for x in operands)
+        run = partial(_run_bounded_body, step=_unlimited_step)
+        return Bounded(*reduce_by_body(node, [*values, *bounds], run, bounded=True))
+    result = np.asarray(reference_of(node)(node, sources, values)).astype(oracle_dtype(node.dtype), copy=False)
+    return Bounded(result, no_error(result.shape))
+
+
 REDUCED_AT_ONCE: Final = 1 << 15
 
 
-def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, ...]], Bounded]) -> Bounded:
+def _reduce_in_blocks(
+    node: Node, source: Node, part_of: Callable[[tuple[slice, ...]], Bounded], compute: _Step
+) -> Bounded:
     """A reduction that cannot be sliced along its operand's first dimension is sliced along the longest dimension that it keeps: a
-    column reduction processes some columns at a time. `part_of` gives parts of the operand."""
+    column reduction processes some columns at a time. `part_of` gives parts of the operand; `compute`: one op."""
     dimensions = node.attributes["dimensions"]
     kept = [d for d in range(len(source.shape)) if d not in cast("tuple[int, ...]", dimensions)]
     if not kept or source.element_count <= REDUCED_AT_ONCE:
-        return bounded_step(node, (source,), [part_of(())])
+        return compute(node, (source,), [part_of(())])
     position = max(range(len(kept)), key=lambda k: source.shape[kept[k]])
     axis, extent = kept[position], source.shape[kept[position]]
     step = max(1, REDUCED_AT_ONCE * extent // source.element_count)
@@ -285,7 +315,7 @@ def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, 
         last = min(first + step, extent)
         there = (*(slice(None),) * axis, slice(first, last))
         here = (*(slice(None),) * position, slice(first, last))
-        value[here], bound[here] = bounded_step(
+        value[here], bound[here] = compute(
             _resized(node, position, last - first), (_resized(source, axis, last - first),), [part_of(there)]
         )
     return Bounded(value, bound)
@@ -296,7 +326,7 @@ def _resized(node: Node, axis: int, extent: int) -> Node:
     return Node(node.op, node.operands, shape, node.dtype, node.attributes, node.name)
 
 
-def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
+def _run_bounded_body(body: Graph, values: Sequence[Array], step: _Step) -> list[Array]:
     """Runs a reduction's scalar body on arrays, for the oracle. Arguments and results are values followed by their bounds."""
     count = len(values) // 2
 
@@ -304,7 +334,7 @@ def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
         if node.op == "parameter":
             return Bounded(values[_number(node)], cast("ErrorBound", values[count + _number(node)]))
         check_body_op(body, node)
-        return bounded_step(node, sources, operands)
+        return step(node, sources, operands)
 
     shape = np.broadcast_shapes(*(value.shape for value in values))
     results: list[Bounded] = walk(body, cast("Callable[..., Bounded]", compute))

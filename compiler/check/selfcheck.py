@@ -331,7 +331,10 @@ class _Rounding:
 
     - the kernel's result or the framework's, `peers`, lies outside the oracle's bound, or the oracle cannot tell (behind a comparison
       of nearly equal numbers), and
-    - it differs by more than the framework's result does when its inputs move in their last place (conditioning.py).
+    - it differs by more than the framework's result does when its inputs move in their last place (conditioning.py), and
+    - it has not overflowed: one is infinite, the other NaN, and in numbers without a largest one the result is finite. Whether a sum
+      whose terms overflow is an infinity or Inf - Inf depends on their order, and on whether products are fused with the additions
+      (oneDNN's convolutions fuse them; TensorFlow's own, and ours, do not).
     """
 
     def __init__(
@@ -347,40 +350,52 @@ class _Rounding:
 
     def leaves(self, number: int, ours: Array, differs: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """The elements of output `number` that differ by more than rounding. differs: those that differ at all."""
-        peer = self._peers[number].astype(np.float64)
+        result, peer = ours.astype(np.float64), self._peers[number].astype(np.float64)
         with np.errstate(all="ignore"):
-            left = differs & ~(np.abs(ours.astype(np.float64) - peer) <= SLACK * self._moves[number])
+            left = differs & ~(np.abs(result - peer) <= SLACK * self._moves[number])
             if left.any():
-                left &= ~self._within_bound(number, [ours.astype(np.float64), peer], left)
+                left &= ~self._within_bound(number, [result, peer], left)
+            overflowed = left & (np.isnan(result) | np.isnan(peer)) & (np.isinf(result) | np.isinf(peer))
+            if overflowed.any():
+                value, parts = self._unlimited[0][number].value, self._unlimited[1][number]
+                left &= ~(overflowed & _in_sample(np.isfinite(value), parts, overflowed))
         return np.asarray(left)
 
     def _within_bound(
         self, number: int, results: Sequence[npt.NDArray[np.float64]], asked: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """The elements that the oracle decides and finds right in all `results`. It computes a sample of a large output; if all
-        elements that are `asked` about are right in the sample, and there are any, the others count as right too."""
+        """The elements that the oracle decides and finds right in all `results`; of a large output, by a sample (_in_sample)."""
         oracle, ranges = self._oracle
         value, bound = oracle[number].value.astype(np.float64), oracle[number].bound
         found = np.isfinite(bound)
         for result in results:
             found &= np.abs(result - value) <= bound
-        parts = ranges[number]
-        if parts is not None:
-            computed = np.zeros(value.size, bool)
-            for part in parts:
-                computed[part] = True
-            computed = computed.reshape(value.shape)
-            sample = asked & computed
-            found = np.where(computed, found, bool(sample.any() and found[sample].all()))
-        return np.asarray(found)
+        return _in_sample(found, ranges[number], asked)
 
     @functools.cached_property
     def _oracle(self) -> tuple[list[Bounded], list[Ranges]]:
         return evaluate_sample(self._graph, self._inputs, self._generator)
 
     @functools.cached_property
+    def _unlimited(self) -> tuple[list[Bounded], list[Ranges]]:
+        return evaluate_sample(self._graph, self._inputs, self._generator, unlimited=True)
+
+    @functools.cached_property
     def _moves(self) -> list[npt.NDArray[np.float64]]:
         return largest_moves(self._graph, self._inputs, self._reference, self._peers, self._generator)
+
+
+def _in_sample(found: npt.NDArray[np.bool_], ranges: Ranges, asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """What the oracle has found of each element, if it computed only those in `ranges`: if it is true of all elements that are
+    `asked` about in the sample, and there are any, it counts as true of the others too."""
+    if ranges is None:
+        return found
+    computed = np.zeros(found.size, bool)
+    for part in ranges:
+        computed[part] = True
+    computed = computed.reshape(found.shape)
+    sample = asked & computed
+    return np.where(computed, found, bool(sample.any() and found[sample].all()))
 
 
 def _compare_with_framework(

@@ -187,6 +187,25 @@ def test_a_row_of_a_softmax_with_a_nan_is_nan_for_what_decides_by_it(request_of:
     assert np.array_equal(decided[~has_nan], plain[~has_nan].argmax(-1))
 
 
+def convolved_pools(x: Any, variance: Any, weights: Any) -> Any:
+    import tensorflow as tf
+
+    normal = x * tf.math.rsqrt(variance + 1e-3)
+    return tf.nn.depthwise_conv2d(tf.nn.max_pool2d(normal, 2, 2, "VALID"), weights, [1, 1, 1, 1], "SAME")
+
+
+def test_sums_that_overflow_may_be_nan_where_onednn_fuses_their_products(
+    request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """A normalization of a variance that was drawn below zero is NaN, its largest elements the lowest finite number (rare_data.py),
+    and their products with weights overflow; a cluster of them was refused."""
+    shapes = (4, 8, 8, 32), (32,), (3, 3, 32, 1)
+    request = request_of(convolved_pools, *(np.full(shape, 0.5, np.float32) for shape in shapes))
+    assert b"MaxPool" in request.body
+    assert b"DepthwiseConv2dNative" in request.body
+    assert compiled(tmp_path, request).metadata.check.against_reference
+
+
 SEGMENT_IDS = np.random.default_rng(1).integers(0, 7, 64).astype(np.int32)
 
 
