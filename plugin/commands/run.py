@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stitchfleet.telemetry.pod import environment
@@ -76,7 +76,7 @@ class RunCommand:
             metavar="FILE",
             help="file that is read while the job runs: off, on, or names of clusters to switch off",
         )
-        parser.add_argument("--quiet", action="store_true", help="print no summary")
+        parser.add_argument("--quiet", action="store_true", help="print only failures, and no summary")
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="command to run")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -100,6 +100,8 @@ class RunCommand:
             "enabled": True,
             **{name: value for name, value in given.items() if value is not None},
         }
+        if arguments.quiet:
+            changed["quiet"] = True
         if arguments.disable:
             changed["disable_clusters"] = tuple(arguments.disable.split(","))
         settings = dataclasses.replace(settings, **changed)
@@ -109,7 +111,7 @@ class RunCommand:
             settings = dataclasses.replace(settings, ingest=None)
         if settings.database is None and settings.ingest is None and _can_store():
             settings = dataclasses.replace(settings, database=f"sqlite:///{cache}/stitchfleet.db")
-        self._prepare(cache)
+        self._prepare(cache, _say_nothing if settings.quiet else say)
         with tempfile.TemporaryDirectory(prefix="stitchfleet-run-") as folder:
             summary = arguments.summary or pathlib.Path(folder) / "summary.json"
             summary = summary.absolute()
@@ -136,32 +138,40 @@ class RunCommand:
                 found = summaries_of_ranks(world, found, arguments.summary, RANKS_SECONDS if code == 0 else 1.0)
                 if kept is not None:
                     kept.close()
-            if not arguments.quiet and not settings.quiet and world.rank == 0 and (found or not why):
+            if not settings.quiet and world.rank == 0 and (found or not why):
                 print_summaries(found)
         return code
 
     @staticmethod
-    def _prepare(cache: pathlib.Path) -> None:
-        """Builds the native library if it is missing. If that fails, the job runs plain."""
+    def _prepare(cache: pathlib.Path, note: Callable[[str], None]) -> None:
+        """Builds the native library if it is missing. If that fails, the job runs plain. note: prints a line about what is no
+        failure."""
         try:
             build = find_tensorflow()
-            try_if_unknown(build_library(cache, build, say), build, cache)
+            try_if_unknown(build_library(cache, build, note), build, cache, note)
         except NativeBuildError as error:
             say(f"the job will run plain: {error}")
 
 
+def _say_nothing(line: str) -> None:
+    pass
+
+
 def try_if_unknown(
-    library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path
+    library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path, note: Callable[[str], None] = say
 ) -> self_test.SelfTestResult | None:
     """Runs the self-test, once per library, if TensorFlow's version is not among the known ones (about a minute). Returns its
-    verdict; None if the version is known."""
+    verdict; None if the version is known. note: prints a line about what is no failure."""
     if known.is_known(build.version):
         return None
     verdict = self_test.verdict_of(library)
     if verdict is None:
-        say(f"{known.unknown(build.version)}: trying it once (about a minute)")
+        note(f"{known.unknown(build.version)}: trying it once (about a minute)")
         verdict = self_test.try_version(library, cache)
-        say(f"the self-test {'passed' if verdict.passed else f'failed: {verdict.why}'}")
+        if verdict.passed:
+            note("the self-test passed")
+        else:
+            say(f"the self-test failed: {verdict.why}")
     return verdict
 
 

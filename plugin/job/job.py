@@ -51,6 +51,11 @@ VERIFY_PATIENCE = 10
 SWIFT_COMPILE_STEPS = 2
 """If the kernels are ready after at most this many steps of the compile phase (they were in the cache), the baseline is skipped: the
 saving is estimated from the pairs of blocks that follow."""
+NONE_RAN = "the step that was tried ran none of its stitch ops; they are in branches that it did not take"
+"""Why a program has no kernel: its ops ask for theirs when they run."""
+LATE = "its kernels were not made in time"
+UNTRIED = "not tried yet: a job's later functions are, once they have run for a while (STITCHFLEET_FREE_TRACES)"
+"""Why a program is still in its warm-up (trace_budget.py)."""
 YOUNG_STEPS = 600
 """Steps of the stitched phase in which those with comparisons are no part of pairs. A job whose shapes never end compares now and
 then for as long as it runs: later it is judged with them."""
@@ -108,6 +113,7 @@ class Job:
             settings.compile_patience if self.world.local_rank == 0 else 0.0,
             self.run_id if self.world.local_size > 1 or self.world.is_elastic else "",
             settings.compile_after_end if self.world.local_rank == 0 else 0.0,
+            self._service_notes,
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
@@ -388,8 +394,8 @@ class Job:
                 kernels = len(self.kernels.verified(lockstep.common))
                 line = f"{program.name}: all {self.world.size} ranks run {kernels} verified kernels from step {program.steps} on"
                 self.records.event("stitched", line, kernels=kernels)
-                if self.world.rank == 0 and not self.settings.quiet:
-                    say(line)
+                if self.world.rank == 0:
+                    self._say_unless_quiet(line)
         elif lockstep.ended and not had_ended:
             self._tell_of_ranks(f"{program.name} runs plain on all {self.world.size} ranks: {lockstep.ended}")
         if lockstep.ended and not program.settled:
@@ -463,7 +469,10 @@ class Job:
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
     def _advance(self, program: Program, duration_ns: int) -> None:
-        """Moves a program on after a step of its present phase. duration_ns: the step's duration."""
+        """Moves a program on after a step of its present phase. duration_ns: the step's duration. At the job's end (steps of a daemon
+        thread, or of an exit handler) each stays as it is: what it waits for will not come."""
+        if self._closing:
+            return
         settings = self.settings
         phase = program.phase
         if phase is ProgramPhase.STITCHED or program.settled:
@@ -491,12 +500,13 @@ class Job:
                 program.refuse(UNTIED)
                 if program.trains:
                     self._tell_of_ranks(f"{program.name} runs plain: {UNTIED}")
-            elif (
-                program.phase_steps >= settings.warm_up_steps
-                and settings.mode != "idle"
-                and (settings.only_switches or self.trace_budget.may_trace(program, (time.time() - self.started) * 1e9))
-            ):
-                program.enter(ProgramPhase.TRACE)
+            elif program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
+                elapsed_ns = (time.time() - self.started) * 1e9
+                if settings.only_switches or self.trace_budget.may_trace(program, elapsed_ns):
+                    program.reason = ""
+                    program.enter(ProgramPhase.TRACE)
+                else:
+                    program.reason = UNTRIED
         elif phase is ProgramPhase.TRACE:
             self._traces_ended += 1
             self.trace_budget.traced(program, duration_ns)
@@ -545,7 +555,7 @@ class Job:
         else:
             program.enter(ProgramPhase.PLAIN, "no operators to stitch in its graph")
             return
-        say(f"{program.name} runs plain: {program.reason}")
+        self._say_unless_quiet(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
 
     def _unsettled_of(self, program: Program) -> set[str]:
@@ -601,10 +611,12 @@ class Job:
             program.enter(ProgramPhase.BASELINE)
             return
         failures = sorted({e.failure for e in executables if e.failure})
-        program.enter(
-            ProgramPhase.PLAIN, f"no kernel could be made: {failures[0]}" if failures else "no kernel was asked for"
-        )
-        say(f"{program.name} runs plain: {program.reason}")
+        if failures:
+            program.enter(ProgramPhase.PLAIN, f"no kernel could be made: {failures[0]}")
+            say(f"{program.name} runs plain: {program.reason}")
+        else:
+            program.enter(ProgramPhase.PLAIN, LATE if executables else NONE_RAN)
+            self._say_unless_quiet(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
 
     def _enter_stitched(self, program: Program) -> None:
@@ -624,9 +636,10 @@ class Job:
             return
         program.enter(ProgramPhase.STITCHED)
         self.trace_budget.paid_back(program)
-        if not self.settings.quiet:
-            kernels = f"{running} kernels verified" if running else "kernels are verified as their shapes come again"
-            say(f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on")
+        kernels = f"{running} kernels verified" if running else "kernels are verified as their shapes come again"
+        self._say_unless_quiet(
+            f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on"
+        )
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=running)
 
     def _say_ready(self, program: Program) -> None:
@@ -648,8 +661,8 @@ class Job:
             return
         program.opening_ends = None
         estimate = self.records.saving(program, latest=self.settings.pairs)
-        if estimate is not None and not self.settings.quiet and not self.settings.only_switches:
-            say(f"{program.name}: {saving_line(saving_facts(estimate), 'a step')}")
+        if estimate is not None and not self.settings.only_switches:
+            self._say_unless_quiet(f"{program.name}: {saving_line(saving_facts(estimate), 'a step')}")
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """Sends a program back to plain unless its saving exceeds the confidence interval: at once if it is slower by more than the
@@ -668,7 +681,7 @@ class Job:
         else:
             return
         program.enter(ProgramPhase.PLAIN, f"stitching does not pay here: {finding}")
-        say(f"{program.name} goes back to plain: {program.reason}")
+        self._say_unless_quiet(f"{program.name} goes back to plain: {program.reason}")
         self.records.event("does-not-pay", program.reason)
 
     # ---- our own thread ---------------------------------------------------------------------------------------------------
@@ -759,7 +772,7 @@ class Job:
             for program in self.programs:
                 if not program.settled:
                     program.enter(ProgramPhase.PLAIN, "switched off from outside")
-        say(f"control file: {text or 'empty'}")
+        self._say_unless_quiet(f"control file: {text or 'empty'}")
         self.records.event("control", text)
 
     def _watch_shapes(self) -> None:
@@ -788,6 +801,14 @@ class Job:
 
     def _service_says(self, line: str) -> None:
         self.records.event("service", line)
+        say(line)
+
+    def _service_notes(self, line: str) -> None:
+        self.records.event("service", line)
+        self._say_unless_quiet(line)
+
+    def _say_unless_quiet(self, line: str) -> None:
+        """Prints a line that reports no failure."""
         if not self.settings.quiet:
             say(line)
 

@@ -145,7 +145,7 @@ class Program:
         """The name without a number that tells it from others of this process."""
         self.phase = ProgramPhase.WARM_UP
         self.reason = ""
-        """Why it is PLAIN or REVERTED, as text for people."""
+        """Why it is PLAIN or REVERTED, or still in its WARM_UP, as text for people."""
         self.generation = 0
         self.passes = PASSES
         self.lock = threading.RLock()

@@ -75,7 +75,8 @@ _ENDED_IN = {
 
 def unmeasured_line(program: Mapping[str, Any]) -> str:
     """Words: a program's saving is unmeasured, and why."""
-    return f"unmeasured ({_ENDED_IN.get(program['phase'], 'too few pairs of plain and stitched blocks')})"
+    why = program["reason"] or _ENDED_IN.get(program["phase"], "too few pairs of plain and stitched blocks")
+    return f"unmeasured ({why})"
 
 
 def loop_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -47,11 +47,13 @@ class CompileClient:
         patience_s: float = 0.0,
         shared_by: str = "",
         finish_s: float = 0.0,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         """cache: the kernels' folder, of at most `cache_bytes` bytes. nice: added to the service's priority (nice(2)). log: file for
-        its output. tell: prints a line for people. patience_s: seconds for which the service may starve at `nice`; 0: for ever.
-        shared_by: the run id, if several processes of the run on this host need the same kernels, so that one service at a time makes
-        them; else "". finish_s: seconds for which the service may go on after `close` to make the kernels that were asked for."""
+        its output. tell: prints a line for people about a failure. patience_s: seconds for which the service may starve at `nice`; 0:
+        for ever. shared_by: the run id, if several processes of the run on this host need the same kernels, so that one service at a
+        time makes them; else "". finish_s: seconds for which the service may go on after `close` to make the kernels that were asked
+        for. note: prints a line about what is no failure; `tell` if it is None."""
         self._finish_s = finish_s
         self._finish_pipe: int | None = None
         self._shared_by = shared_by
@@ -59,6 +61,7 @@ class CompileClient:
         self._window: tuple[float, float] | None = None
         """(begin of the interval in which the service is observed, processor seconds that it had used by then)."""
         self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
+        self._note = note or tell
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[Request, Callable[[Answer], None]]] = {}
         self._next_id = 0
@@ -200,7 +203,7 @@ class CompileClient:
         if reason:
             self._fail_all(f"the compile service cannot be started: {reason}")
         else:
-            self._tell(
+            self._note(
                 "the processors are busy and leave the compile service nothing; it goes on at the job's own priority"
             )
         return True
@@ -280,7 +283,7 @@ class CompileClient:
         except OSError:
             return False
         self._process.returncode = 0  # nobody waits for it: no warning that it still runs
-        self._tell(
+        self._note(
             f"{wanted} kernels are still being made, for the next run: the compiler goes on for at most {self._finish_s:g} s"
         )
         return True

@@ -122,8 +122,9 @@ def hand_over(done: Finished, url: str) -> None:
 def run_job(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str, empty_records: pathlib.Path) -> RunJob:
     """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT.
 
-    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk). start: whether
-    Python is started for the job, and imports TensorFlow; else it is a fork of a process that has.
+    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk). quiet: whether
+    only failures are printed, and no summary. start: whether Python is started for the job, and imports TensorFlow; else it is a fork
+    of a process that has.
     """
 
     def run(
@@ -134,6 +135,7 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str, empty_re
         with_cache: pathlib.Path | None = None,
         file_size: int | None = None,
         start: bool = False,
+        quiet: bool = True,
         timeout: float = 1800,
     ) -> Finished:
         sends = "STITCHFLEET_INGEST" in (environment or {})
@@ -141,7 +143,15 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str, empty_re
             shutil.copyfile(empty_records, tmp_path / "records.db")
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
-            *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
+            *(
+                sys.executable,
+                "-m",
+                "stitchfleet.plugin.command",
+                "run",
+                *(["--quiet"] if quiet else []),
+                "--mode",
+                mode,
+            ),
             *("--cache", str(with_cache or cache), "--summary", str(summary)),
             *(
                 *(() if sends else ("--database", f"sqlite:///{tmp_path}/records.db")),
@@ -208,7 +218,7 @@ def switched_off_while_stitched(
     """A job whose control file says "off" as soon as it is stitched. folder: for its files."""
     control, summary = folder / "control", folder / "summary.json"
     command = [
-        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
+        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--cache", str(cache)),
         *("--control", str(control), "--summary", str(summary), "--database", f"sqlite:///{folder}/r.db"),
         *("--", sys.executable, str(SCRIPTS / script), *arguments),
     ]

@@ -113,6 +113,17 @@ def test_a_job_that_a_signal_ends_gives_its_exit_code_and_does_not_outlive_run(c
         time.sleep(0.05)
 
 
+def test_quiet_prints_nothing_of_a_job_that_goes_well(
+    no_kernels: pathlib.Path, tmp_path: pathlib.Path, prepared: str
+) -> None:
+    """It ends while its kernels are being made."""
+    command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(no_kernels)]
+    command += ["--database", f"sqlite:///{tmp_path}/r.db", "--", prepared, str(SCRIPTS / "loop.py"), "20", "0.5"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "STITCHFLEET_COMPILE_AFTER_END": "0.1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert not [line for line in done.stderr.splitlines() if "stitchfleet" in line and "spool" not in line]
+
+
 def test_standard_output_is_the_jobs_alone(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str) -> None:
     command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--cache", str(cache)]
     job = tmp_path / "job.py"

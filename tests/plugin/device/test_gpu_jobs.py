@@ -42,7 +42,7 @@ def test_a_job_on_a_gpu_is_stitched(
     plain = run_plain("gpu_train.py", STEPS, "0", optimizer, environment=gpu)
     assert plain.code == 0, plain.err
     assert "GPU" in plain.result["device"]
-    job = run_job("gpu_train.py", STEPS, PAUSE, optimizer, environment={**gpu, **SHORT})
+    job = run_job("gpu_train.py", STEPS, PAUSE, optimizer, environment={**gpu, **SHORT}, quiet=False)
     same(job, plain)
     assert "stitched from step" in job.err  # and later back to plain, if the emulator proves slow enough
     calls, counted = calls_of_driver(tmp_path), job.summary["calls"]
@@ -75,7 +75,7 @@ def test_a_job_on_a_gpu_is_stitched(
 def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:
     two = {**gpu, "TEST_GPU_COUNT": "2"}
     plain = run_plain("gpu_two.py", STEPS, "0", environment=two)
-    job = run_job("gpu_two.py", STEPS, PAUSE, environment={**two, **SHORT})
+    job = run_job("gpu_two.py", STEPS, PAUSE, environment={**two, **SHORT}, quiet=False)
     same(job, plain)
     assert job.err.count("stitched from step") == 2, job.err
     architectures = {one["architecture"] for one in executables(job) if one["calls"]["stitched"]}

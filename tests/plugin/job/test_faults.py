@@ -44,7 +44,7 @@ def relative_difference(a: list[float], b: list[float]) -> float:
 
 @pytest.mark.usefixtures("warmed")
 def test_a_job_is_stitched_and_its_losses_agree(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("loop.py", STEPS, WARM, environment=QUICK, start=True)
+    job = run_job("loop.py", STEPS, WARM, environment=QUICK, start=True, quiet=False)
     assert job.code == 0, job.err
     program = main_program(job)
     assert program["phase"] == "stitched", job.err

@@ -6,7 +6,7 @@ import gc
 import pathlib
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def verdict(monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[list[int], list[i
     """Why a stitched program with these blocks (plain, stitched; nanoseconds a step) goes back to plain; "" where it does not."""
     monkeypatch.setattr(module, "say", lambda text: None)
     job: Any = object.__new__(Job)
-    job.settings = types.SimpleNamespace(only_switches=False, pairs=7)
+    job.settings = types.SimpleNamespace(only_switches=False, pairs=7, quiet=False)
     job.records = object.__new__(Records)
     job.records.event = lambda *words, **more: None
     reasons: list[str] = []
@@ -247,3 +247,90 @@ def test_a_job_that_never_stops_comparing_is_judged_with_its_comparisons(tmp_pat
     assert all(set(stitched.durations_ns) == {2000} for _, stitched in made.program.pairs)
     assert made.job.records.recorder is not None
     made.job.records.recorder.close(2.0)
+
+
+@pytest.fixture
+def job_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """job_of(**settings): a job without a native library, so that none of its programs has a kernel."""
+    monkeypatch.setattr(HEALTH, "on_failure", [])
+    made: list[Any] = []
+
+    def make(**settings: Any) -> Any:
+        job: Any = Job(Settings(cache=tmp_path, data=tmp_path / "records", **settings), None, "no library here")
+        job.kernels = types.SimpleNamespace(
+            of=lambda clusters: [], state_of=lambda executable: "requested", look_at_mismatches=lambda: None
+        )
+        made.append(job)
+        return job
+
+    yield make
+    for job in made:
+        job.records.recorder.close(2.0)
+
+
+def step_of(job: Any, program: Program) -> None:
+    job.end(program.begin(quiet=True))
+
+
+def test_a_function_that_waits_for_its_trace_says_so_until_it_has_it(job_of: Callable[..., Any]) -> None:
+    """One of many functions was said, after 500 steps, to have been in its first steps when the job ended."""
+    job = job_of(free_traces=0)
+    program = Program("later", "function", job.settings)
+    for _ in range(2):
+        step_of(job, program)
+    program.first_duration_ns = 1 << 40
+    step_of(job, program)
+    assert (program.phase, program.reason) == (ProgramPhase.WARM_UP, module.UNTRIED)
+    program.first_duration_ns = 0
+    step_of(job, program)
+    assert (program.phase, program.reason) == (ProgramPhase.TRACE, "")
+
+
+def test_the_steps_of_a_daemon_thread_after_the_jobs_end_decide_nothing(
+    job_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its requests had been dropped, and it was said to have asked for no kernel."""
+    job = job_of()
+    program = Program("train", "function", job.settings)
+    program.enter(ProgramPhase.COMPILE)
+    job.close()
+    step_of(job, program)
+    assert program.phase is ProgramPhase.COMPILE
+    assert capsys.readouterr().err == ""
+
+
+REQUESTED = types.SimpleNamespace(signature=1, cluster="norm", is_failed=False, failure="")
+FAILED = types.SimpleNamespace(signature=1, cluster="norm", is_failed=True, failure="no compiler")
+
+
+@pytest.mark.parametrize(
+    ("executables", "why", "is_failure"),
+    [([], module.NONE_RAN, False), ([REQUESTED], module.LATE, False), ([FAILED], "no compiler", True)],
+)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_function_without_kernels_says_why_and_a_quiet_job_only_what_failed(
+    job_of: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    executables: list[Any],
+    why: str,
+    is_failure: bool,
+    quiet: bool,
+) -> None:
+    job = job_of(quiet=quiet)
+    job.kernels.of = lambda clusters: executables
+    program = Program("train", "function", job.settings)
+    program.enter(ProgramPhase.COMPILE)
+    step_of(job, program)
+    assert program.phase is ProgramPhase.PLAIN
+    assert program.reason.endswith(why)
+    said = capsys.readouterr().err
+    assert said == ("" if quiet and not is_failure else f"stitchfleet: train runs plain: {program.reason}\n")
+
+
+def test_a_quiet_job_hears_of_the_service_only_what_failed(
+    job_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = job_of(quiet=True).client
+    client._note("3 kernels are still being made")
+    client._tell("the compile service ended")
+    assert capsys.readouterr().err == "stitchfleet: the compile service ended\n"

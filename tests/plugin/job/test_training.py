@@ -102,7 +102,7 @@ def test_a_job_whose_batches_change_in_length_settles_on_few_binaries(run_job: R
 
 @pytest.mark.slow
 def test_a_job_whose_shapes_never_settle_is_left_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("lengths.py", "400", "never", COLD, environment=QUICK)
+    job = run_job("lengths.py", "400", "never", COLD, environment=QUICK, quiet=False)
     assert job.code == 0, job.err
     assert main_program(job)["phase"] == "plain", job.err
     assert "never settle" in main_program(job)["reason"]

@@ -183,7 +183,7 @@ def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(r
 
 @pytest.mark.costly
 def test_two_fetch_sets_of_a_session_are_measured_each(run_job: RunJob, tmp_path: Any) -> None:
-    job = run_job("two_fetches.py", "300", COLD)
+    job = run_job("two_fetches.py", "300", COLD, quiet=False)
     assert job.code == 0, job.err
     names = job.summary["training_functions"]
     of = {program["name"]: program for program in job.summary["programs"]}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchfleet.plugin.reporting.summary_text import MOST_LISTED, describe
+import pytest
+
+from stitchfleet.plugin.reporting.summary_text import MOST_LISTED, describe, unmeasured_line
 
 
 def program(name: str, total_ms: float) -> dict[str, Any]:
@@ -18,6 +20,19 @@ def program(name: str, total_ms: float) -> dict[str, Any]:
         "phases": {},
         "saving": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "words"),
+    [
+        ("warm-up", "", "the job ended in its first steps"),
+        ("warm-up", "not tried yet: it is one of many", "not tried yet: it is one of many"),
+        ("plain", "no operators to stitch in its graph", "no operators to stitch in its graph"),
+        ("stitched", "", "too few pairs of plain and stitched blocks"),
+    ],
+)
+def test_a_saving_that_was_not_measured_has_the_functions_own_reason(phase: str, reason: str, words: str) -> None:
+    assert unmeasured_line({**program("train", 1.0), "phase": phase, "reason": reason}) == f"unmeasured ({words})"
 
 
 def test_of_very_many_functions_those_with_the_most_time_are_listed_in_order() -> None:
