@@ -32,7 +32,7 @@ from ..ranks.multi_worker import Board
 from ..ranks.open_mpi import Mail, OpenMpi
 from ..ranks.world import World
 from ..service.client import CompileClient
-from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
+from ..stitching.stitcher import DATASET_LOOP, IN_A_DATASET, NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .lockstep import UNSEEN, UNTIED, Lockstep, Ranks
 from .program import Program, ProgramPhase, Ticket
 from .records import Records
@@ -552,6 +552,8 @@ class Job:
                 "no graph of it was prepared in this process: it is trivial, or runs on a server's devices",
             )
             return
+        elif program.plan is not None and any(DATASET_LOOP in ops for ops in program.plan.left_out.values()):
+            program.enter(ProgramPhase.PLAIN, IN_A_DATASET)
         else:
             program.enter(ProgramPhase.PLAIN, "no operators to stitch in its graph")
             return

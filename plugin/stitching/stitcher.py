@@ -40,6 +40,11 @@ UNSETTLED = "its cluster's shapes never settle"
 NO_KERNEL = "no kernel could be made for its cluster"
 SLOWER = "TensorFlow's own operators are faster than its cluster's kernel"
 SWITCHED_OFF = "its cluster is switched off by name"
+DATASET_LOOP = "ScanDataset"
+"""What a loop over a dataset in a function becomes. tf.data calls its body, and TensorFlow does not optimize it (core/data's
+captured_function.cc)."""
+IN_A_DATASET = "its work is in a loop over a dataset, which tf.data runs; a loop over iter(dataset) can be stitched"
+"""Why a program stays plain."""
 
 
 def _function_definition(name: str) -> Any | None:
@@ -150,7 +155,9 @@ class Stitcher:
         if graph.library.function:  # it holds the signatures of the functions that are called
             nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
         stitched = None
-        if nested:
+        if nested and any(node.op == DATASET_LOOP for node in graph.node):
+            program.refuse(IN_A_DATASET)
+        elif nested:
             program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")

@@ -7,9 +7,13 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from stitchfleet.plugin.stitching.stitcher import IN_A_DATASET
+
+from ...marks import slow
 from ..conftest import Finished, RunJob, switched_off_while_stitched
 from .test_faults import COLD, QUICK, WARM, main_program, relative_difference, states
 
@@ -32,6 +36,21 @@ def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: 
     assert calls["stitched"] > 10 * calls["fallback"]
     plain = run_plain("keras_fit.py", "200")
     assert relative_difference(job.result, plain.result) < 1e-3
+
+
+@pytest.mark.parametrize("words", [(), slow("seeded")])
+def test_a_loop_over_a_dataset_in_a_function_is_told_how_to_be_stitched(run_job: RunJob, words: Any) -> None:
+    job = run_job("dataset_loop.py", "30", *words, environment=QUICK)
+    assert job.code == 0, job.err
+    assert (main_program(job)["phase"], main_program(job)["reason"]) == ("plain", IN_A_DATASET)
+
+
+def test_a_loop_over_an_iterator_in_a_function_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
+    in_turn = run_job("dataset_loop.py", "40", "iterator", "seeded", mode="fallback", environment=environment)
+    assert main_program(in_turn)["steps_stitched"] >= 10, in_turn.err
+    assert any(cluster["name"].startswith("optimizer") for cluster in in_turn.summary["clusters"])
+    assert in_turn.result == run_plain("dataset_loop.py", "40", "iterator", "seeded").result
 
 
 @pytest.mark.slow
