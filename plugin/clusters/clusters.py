@@ -161,10 +161,16 @@ def find_clusters(
     for i in data_extents.decided_by_data(graph, definitions, liveness.order):
         reasons[i] = reasons[i] or data_extents.REASON
     edges = [
-        (port.node, node.index) for node in graph.nodes for port in node.inputs if not _is_back_edge(graph, port.node)
+        (port.node, node.index)
+        for node in graph.nodes
+        for port in node.inputs
+        if not control_flow.is_back_edge(graph, port.node)
     ]
     edges += [
-        (source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)
+        (source, node.index)
+        for node in graph.nodes
+        for source in node.control
+        if not control_flow.is_back_edge(graph, source)
     ]
     anyway = end_of_data.happening_anyway(graph, liveness.order)
     key = [(node.proto.device, *liveness.key(node.index), node.index in anyway) for node in graph.nodes]
@@ -238,10 +244,6 @@ def _with_copies(
 
 _SCRATCH = {"FusedBatchNormV3": (5,), "FusedBatchNormGradV3": (3, 4)}
 """Operator -> the results that hold nothing, and whose shape depends on the implementation (rewrite.drop_reserve_spaces)."""
-
-
-def _is_back_edge(graph: PlacedGraph, source: int) -> bool:
-    return graph.nodes[source].op in ("NextIteration", "RefNextIteration")
 
 
 def _reason_to_stay(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..graph.control_flow import is_back_edge
 from ..graph.placed_graph import PlacedGraph
 from ..graph.tf_ops import UNCOUNTED, is_product
 from .updates import WRITES
@@ -47,7 +48,7 @@ def _before(graph: PlacedGraph, index: int) -> list[int]:
     """What a node waits for, in a loop within the same iteration."""
     node = graph.nodes[index]
     before = [*(port.node for port in node.inputs), *node.control]
-    return [i for i in before if graph.nodes[i].op not in ("NextIteration", "RefNextIteration")]
+    return [i for i in before if not is_back_edge(graph, i)]
 
 
 def _leading_to(graph: PlacedGraph, index: int) -> set[int] | None:

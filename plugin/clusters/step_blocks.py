@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
+from ..graph.control_flow import is_back_edge
 from ..graph.placed_graph import PlacedGraph
 from ..graph.tf_ops import PRODUCT, UNCOUNTED
 from .clusters import Cluster, ClusterPlan
@@ -32,7 +33,7 @@ def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cl
         (home[port.node], home[node.index])
         for node in graph.nodes
         for port in node.inputs
-        if graph.nodes[port.node].op not in ("NextIteration", "RefNextIteration")
+        if not is_back_edge(graph, port.node)
     }
     edges = {(a, b) for a, b in edges if a != b and a in seen and b in seen}
     order = _topological_order(seen, edges)

@@ -74,11 +74,9 @@ def analyse(graph: PlacedGraph) -> Liveness:
     for i in order:
         node = graph.nodes[i]
         sources = [port.node for port in node.inputs] + node.control
-        loop_header = node.op in ("Merge", "RefMerge") and any(
-            graph.nodes[port.node].op in ("NextIteration", "RefNextIteration") for port in node.inputs
-        )
+        loop_header = node.op in ("Merge", "RefMerge") and any(is_back_edge(graph, port.node) for port in node.inputs)
         if loop_header:
-            sources = [s for s in sources if graph.nodes[s].op not in ("NextIteration", "RefNextIteration")]
+            sources = [s for s in sources if not is_back_edge(graph, s)]
         frame[i] = _frame_of(graph, i, sources, frame, parents)
         inputs = [_alive(graph, port.node, port.index, predicate) for port in node.inputs]
         if loop_header:
@@ -152,18 +150,23 @@ def _path(name: str, parents: dict[str, str]) -> list[str]:
     return path
 
 
+def is_back_edge(graph: PlacedGraph, source: int) -> bool:
+    """Whether the edges from a node lead to the next iteration of its loop."""
+    return graph.nodes[source].op in ("NextIteration", "RefNextIteration")
+
+
 def topological_order(graph: PlacedGraph) -> list[int]:
     """All nodes, producers first. Back edges of loops (from NextIteration) are ignored; raises ValueError for any other cycle."""
     waiting = [0] * len(graph.nodes)
     for node in graph.nodes:
         sources = [port.node for port in node.inputs] + node.control
-        waiting[node.index] = sum(graph.nodes[s].op not in ("NextIteration", "RefNextIteration") for s in sources)
+        waiting[node.index] = sum(not is_back_edge(graph, s) for s in sources)
     ready = [node.index for node in graph.nodes if waiting[node.index] == 0]
     order: list[int] = []
     while ready:
         i = ready.pop()
         order.append(i)
-        if graph.nodes[i].op in ("NextIteration", "RefNextIteration"):
+        if is_back_edge(graph, i):
             continue
         for consumer in [c for c, _ in graph.consumers[i]] + graph.control_consumers[i]:
             waiting[consumer] -= 1
